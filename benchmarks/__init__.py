@@ -1,0 +1,1 @@
+"""Measurements against torchrun: `python -m benchmarks.race`."""

@@ -1,0 +1,23 @@
+"""dlrover-run: a drop-in torchrun that knows what to do when training fails."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["LaunchConfig", "__version__", "elastic_launch"]
+
+if TYPE_CHECKING:
+    from dlrover_cli.launch.api import elastic_launch
+    from dlrover_cli.launch.config import LaunchConfig
+
+# Loaded on first use: `import dlrover_cli` must stay cheap for --help and for workers.
+_LAZY = {
+    "LaunchConfig": "dlrover_cli.launch.config",
+    "elastic_launch": "dlrover_cli.launch.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

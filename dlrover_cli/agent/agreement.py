@@ -1,0 +1,268 @@
+"""One failure, one decision: how the agents of a round come to do the same thing.
+
+Whoever notices something that concerns the job (a failed worker, nodes that wait to join) puts a
+report into the control store, in the store's order, and wakes the others. The first reporter is the
+arbiter: it picks the report that shows the cause, giving a better one a moment to arrive when its
+own looks like a mere consequence. The node that wrote the chosen report decides, and everybody
+adopts its decision. All of it needs only set, get, add, wait and check.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from torch.distributed import Store
+
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.workers.inbox import Inbox
+
+BETTER_REPORT_SECONDS = 0.25
+"""How long a report of a consequence waits for one of the cause."""
+
+_LEAVE_SECONDS = 2.0
+_WAIT_SLICE = timedelta(seconds=60)
+_POLL_SECONDS = 0.1
+
+Report = dict[str, Any]
+"""``{"weight": int, …}``: the lighter the weight, the likelier it is a mere consequence."""
+
+WEIGHT_MEMBERSHIP = 0
+WEIGHT_COLLATERAL = 1
+WEIGHT_CAUSE = 2
+
+
+class ControlStoreLost(DlroverError):
+    """The store over which the agents agree cannot be reached any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeersFrozen:
+    """Some agent of the round has reported something; the round will end with a decision."""
+
+    agreement: "Agreement"
+
+
+@dataclass(frozen=True, slots=True)
+class PeersDone:
+    """The workers of every node have succeeded."""
+
+    agreement: "Agreement"
+
+
+class Agreement(Protocol):
+    """One round's way to a common decision. Blocking methods belong off the agent's loop."""
+
+    def watch(self) -> None:
+        """Start posting PeersFrozen or PeersDone to the inbox."""
+        ...
+
+    def add_report(self, report: Report) -> None:
+        """Put a report forward. Blocks."""
+        ...
+
+    def settle(self, decide: Callable[[Report], Report], timeout: float) -> Report:
+        """Return the round's decision; ``decide`` is called if our report is chosen. Blocks."""
+        ...
+
+    def finish(self) -> None:
+        """Say that this node's workers have all succeeded. Blocks."""
+        ...
+
+    def leave(self) -> None:
+        """Say that the round is no longer needed, and give the others a moment to say so too."""
+        ...
+
+
+class LocalAgreement:
+    """The agreement of a round with one node, or of nodes that share no usable store."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._reports: list[Report] = []
+
+    def watch(self) -> None:
+        """Nobody else can report anything."""
+
+    def add_report(self, report: Report) -> None:
+        self._reports.append(report)
+
+    def settle(self, decide: Callable[[Report], Report], timeout: float) -> Report:
+        return decide(_weightiest(self._reports))
+
+    def finish(self) -> None:
+        self._inbox.post(PeersDone(self))
+
+    def leave(self) -> None:
+        """Nobody else is there."""
+
+
+class StoreAgreement:
+    """The agreement of a round with several nodes, over its control store."""
+
+    def __init__(self, inbox: Inbox, store: Store, rank: int, world_size: int) -> None:
+        self._inbox = inbox
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._own: dict[int, Report] = {}
+        self._lock = threading.Lock()  # a store client serves one call at a time
+
+    def watch(self) -> None:
+        """Wait for the wake-up key in a daemon thread, with a store client of its own."""
+        thread = threading.Thread(target=self._watch, name="peer-watch", daemon=True)
+        thread.start()
+
+    def add_report(self, report: Report) -> None:
+        with self._guarded():
+            number = self._store.add("reports", 1)
+            self._own[number] = report
+            self._store.set(f"report/{number}", json.dumps({**report, "rank": self._rank}))
+            self._store.set("wake", "report")
+
+    def settle(self, decide: Callable[[Report], Report], timeout: float) -> Report:
+        deadline = time.monotonic() + timeout
+        if 1 in self._own:
+            self._choose()
+        chosen = self._await("chosen", deadline)
+        if chosen is not None and chosen["number"] in self._own:
+            self._put("decision", decide(self._own[chosen["number"]]))
+        decision = self._await("decision", deadline)
+        if decision is None:
+            return self._decide_for_the_missing(decide)
+        return decision
+
+    def finish(self) -> None:
+        with self._guarded():
+            if self._store.add("done", 1) == self._world_size:
+                self._store.set("wake", "done")
+
+    def leave(self) -> None:
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        try:
+            with self._guarded():
+                if self._store.add("left", 1) == self._world_size:
+                    self._store.set("all_left", "1")
+            # Our process may host the store: the others must have read what they need.
+            self._await("all_left", deadline)
+        except ControlStoreLost:
+            return
+
+    def _watch(self) -> None:
+        try:
+            self._wait_for_wake()
+            with self._guarded():
+                reported = self._store.add("reports", 0) > 0
+        # Whatever the store raises, it is gone; our own workers will tell.
+        except Exception:  # noqa: BLE001
+            return
+        self._inbox.post(PeersFrozen(self) if reported else PeersDone(self))
+
+    def _wait_for_wake(self) -> None:
+        try:
+            # A blocked wait blocks every other call on the same client, so it gets its own.
+            store = self._store.clone()  # type: ignore[attr-defined]
+        except (RuntimeError, NotImplementedError):
+            self._poll_for_wake()
+            return
+        while not _wait(store, "wake", _WAIT_SLICE):
+            pass
+
+    def _poll_for_wake(self) -> None:
+        """For stores that offer no second client, such as subclasses written in Python."""
+        while True:
+            with self._guarded():
+                if self._store.check(["wake"]):
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def _choose(self) -> None:
+        deadline = time.monotonic() + BETTER_REPORT_SECONDS
+        while True:
+            reports = self._reports()
+            if _weightiest(list(reports.values()))["weight"] != WEIGHT_COLLATERAL:
+                break
+            if not self._wait_for_report(len(reports) + 1, deadline):
+                break
+        best = max(report["weight"] for report in reports.values())
+        number = min(n for n, report in reports.items() if report["weight"] == best)
+        self._put("chosen", {"number": number})
+
+    def _reports(self) -> dict[int, Report]:
+        with self._guarded():
+            count = self._store.add("reports", 0)
+            keys = {number: f"report/{number}" for number in range(1, count + 1)}
+            return {
+                number: json.loads(self._store.get(key))
+                for number, key in keys.items()
+                if self._store.check([key])
+            }
+
+    def _wait_for_report(self, number: int, deadline: float) -> bool:
+        return self._await(f"report/{number}", deadline) is not None
+
+    def _decide_for_the_missing(self, decide: Callable[[Report], Report]) -> Report:
+        """The node that had to decide is gone: the first one to notice does it instead."""
+        with self._guarded():
+            first = self._store.add("stand_in", 1) == 1
+        if first:
+            self._put("decision", decide(_weightiest(list(self._reports().values()))))
+        decision = self._await("decision", time.monotonic() + 5.0)
+        if decision is None:
+            raise ControlStoreLost("no agent of the round came to a decision")
+        return decision
+
+    def _put(self, key: str, value: Report) -> None:
+        with self._guarded():
+            self._store.set(key, json.dumps(value))
+
+    def _await(self, key: str, deadline: float) -> Report | None:
+        with self._guarded():
+            left = max(0.001, deadline - time.monotonic())
+            if not _wait(self._store, key, timedelta(seconds=left)):
+                return None
+            value: Report = json.loads(self._store.get(key))
+            return value
+
+    def _guarded(self) -> "_Guarded":
+        return _Guarded(self._lock)
+
+
+class _Guarded:
+    """One caller at a time; whatever the store raises means that it is lost."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._lock.release()
+        if isinstance(error, RuntimeError | OSError):
+            raise ControlStoreLost(f"the control store is lost: {error}") from error
+
+
+def _wait(store: Store, key: str, timeout: timedelta) -> bool:
+    """Wait for a key. False when the time is up; raises when the store is gone."""
+    from torch.distributed import DistNetworkError, DistStoreError
+
+    try:
+        store.wait([key], timeout)
+    except DistNetworkError:
+        raise
+    except (DistStoreError, LookupError, TimeoutError):
+        return False
+    except RuntimeError as error:
+        if "timeout" in str(error).lower():
+            return False
+        raise
+    return True
+
+
+def _weightiest(reports: list[Report]) -> Report:
+    """The report nearest to the cause; of several, the earliest."""
+    return max(reports, key=lambda report: int(report["weight"]))

@@ -1,0 +1,120 @@
+"""One attempt on this node: its workers from their start to the end of the last of them."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlrover_cli.agent.facts import is_collateral, worker_failure
+from dlrover_cli.contracts import WorkerFailure
+from dlrover_cli.telemetry.events import Recorder
+from dlrover_cli.workers.api import WorkerExit, Workers
+from dlrover_cli.workers.inbox import Inbox, SignalReceived
+
+_KILL_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class RunningAttempt:
+    """The workers that were started, which of them run, and how the others ended."""
+
+    number: int
+    workers: Workers
+    global_ranks: Mapping[int, int]
+    error_files: Mapping[int, str]
+    record: Recorder
+    say: Callable[[str], None]
+    running: set[int] = field(init=False)
+    exits: dict[int, WorkerExit] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.running = set(self.workers.pids())
+
+    def note(self, exit_: WorkerExit) -> bool:
+        """Take down a worker's end; False if it belongs to another attempt."""
+        if exit_.attempt != self.number:
+            return False
+        self.running.discard(exit_.local_rank)
+        self.exits[exit_.local_rank] = exit_
+        self.record(
+            "worker_exited",
+            global_rank=self.global_ranks[exit_.local_rank],
+            local_rank=exit_.local_rank,
+            pid=exit_.pid,
+            status=exit_.status,
+            **exit_.usage,
+        )
+        return True
+
+    def return_values(self) -> dict[int, Any]:
+        """What the workers returned, by global rank."""
+        return {self.global_ranks[rank]: exit_.return_value for rank, exit_ in self.exits.items()}
+
+    def failures(self) -> list[WorkerFailure]:
+        """The workers that failed so far, with what they left behind about it."""
+        return [
+            worker_failure(exit_, self.global_ranks[rank], self.error_files.get(rank, ""))
+            for rank, exit_ in self.exits.items()
+            if exit_.status != 0
+        ]
+
+    def has_only_consequences(self, failures: Sequence[WorkerFailure]) -> bool:
+        """Whether every failed worker looks as if it went down because of another one."""
+        return all(is_collateral(failure, self.tail(failure.local_rank)) for failure in failures)
+
+    def tail(self, local_rank: int) -> str:
+        """The end of a worker's stderr."""
+        return self.workers.tail(local_rank) or ""
+
+    def end(
+        self, inbox: Inbox, signum: signal.Signals, timeout: float, *, forward_to_all: bool
+    ) -> None:
+        """End every worker with its descendants; all of them are gone when this returns.
+
+        After a failure only the workers that catch the signal get it, with ``timeout`` as their
+        grace; the others could do nothing with it and are killed at once. A signal to the launcher
+        itself is forwarded to all. A second one ends the patience.
+        """
+        was_running = sorted(self.running)
+        if was_running:
+            self.record("workers_stopping", signal=signum.name, local_ranks=was_running)
+            for local_rank in was_running:
+                pid = self.workers.pids()[local_rank]
+                graceful = forward_to_all or _catches(pid, signum)
+                self.workers.signal(local_rank, signum if graceful else signal.SIGKILL)
+            self._await_exits(inbox, time.monotonic() + timeout)
+        if was_running or any(exit_.status != 0 for exit_ in self.exits.values()):
+            self._report_stuck(self.workers.kill(_KILL_SECONDS))
+        self.workers.close()
+
+    def _await_exits(self, inbox: Inbox, deadline: float) -> None:
+        while self.running:
+            match inbox.next(deadline):
+                case WorkerExit() as exit_:
+                    self.note(exit_)
+                case SignalReceived() | None:
+                    return
+                case _:
+                    pass  # whatever it is, the attempt is over
+
+    def _report_stuck(self, pids: list[int]) -> None:
+        if pids:
+            self.record("workers_stuck", pids=pids)
+            self.say(
+                f"processes {', '.join(map(str, pids))} do not die, most likely stuck in the "
+                "kernel on a device; they are left behind"
+            )
+
+
+def _catches(pid: int, signum: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    for line in status.splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    return False

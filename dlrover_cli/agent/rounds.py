@@ -1,0 +1,196 @@
+"""Joining a round: the rendezvous, then one exchange in which everybody learns everything.
+
+After the rendezvous each agent says hello in the round's store; node rank 0 collects one hello per
+node, assigns ranks, settles the counters and the address of the workers' store, and answers each.
+That is a handful of store operations per agent, needs only set, get, add, wait and check, and works
+on stores that hold keys of earlier rounds: hellos are numbered through the store's whole life.
+"""
+
+import json
+import socket
+from dataclasses import asdict, astuple, dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+from torch.distributed.elastic.utils.distributed import get_free_port
+
+from dlrover_cli.agent.ranks import Hello, Placement, agree_on_counters, place
+from dlrover_cli.errors import LaunchError
+from dlrover_cli.failover.decide import Counters
+from dlrover_cli.rendezvous.loading import as_rendezvous_info
+
+_PREFIX = "dlrover/rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What an agent knows once it has joined."""
+
+    store: Store
+    control: Store
+    rank: int
+    world_size: int
+    placement: Placement
+    counters: Counters
+    master_addr: str
+    master_port: int
+    workers_store: TCPStore | None
+    """The server of the workers' store, where it lives in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAddress:
+    """Where the workers find their store, and the server if this process hosts it."""
+
+    addr: str
+    port: int
+    server: TCPStore | None = None
+
+
+class StoreForWorkers:
+    """Gives every attempt a store that holds nothing of the attempts before it.
+
+    The store that a rendezvous offers is used if no earlier attempt has used it; otherwise node
+    rank 0 hosts a new one. Where the handler keeps its store to itself, the worker with rank 0
+    hosts one at a free port, as under torchrun.
+    """
+
+    def __init__(self, handler: RendezvousHandler, addr: str | None, port: int | None) -> None:
+        self._handler = handler
+        self._addr = addr
+        self._port = port
+        self._used: set[tuple[str, int]] = set()
+
+    def choose(self, info: RendezvousInfo, local_addr: str | None) -> MasterAddress:
+        """Called by node rank 0, once per attempt."""
+        offered = info.bootstrap_store_info
+        addr = self._addr or (offered.master_addr if offered else None)
+        port = self._port or (offered.master_port if offered else None)
+        addr = addr or local_addr or (socket.getfqdn() if info.world_size > 1 else "localhost")
+        if port is not None and (addr, port) not in self._used:
+            self._used.add((addr, port))
+            return MasterAddress(addr, port)
+        if not self._handler.use_agent_store:
+            return MasterAddress(addr, get_free_port())  # type: ignore[no-untyped-call]
+        try:
+            server = TCPStore("localhost", 0, is_master=True, multi_tenant=True)
+        except RuntimeError as error:
+            raise LaunchError(
+                f"cannot open a port for the workers' store: {error}",
+                hint="check the limits on open files and ports",
+            ) from error
+        self._used.add((addr, server.port))
+        return MasterAddress(addr, server.port, server)
+
+
+def join(
+    handler: RendezvousHandler,
+    hello: Hello,
+    store_for_workers: StoreForWorkers,
+    local_addr: str | None,
+    timeout: float,
+) -> Round:
+    """Meet the other agents and learn everything about the round. Blocks; run it off the loop."""
+    forget_earlier_rounds(handler)
+    info = as_rendezvous_info(handler.next_rendezvous(), handler)
+    if info.world_size == 1:
+        master = store_for_workers.choose(info, local_addr)
+        (placement,) = place([hello])
+        return Round(
+            info.store,
+            info.store,
+            info.rank,
+            1,
+            placement,
+            hello.counters,
+            master.addr,
+            master.port,
+            master.server,
+        )
+    return _Exchange(info, hello, store_for_workers, local_addr, timeout).run()
+
+
+def forget_earlier_rounds(handler: RendezvousHandler) -> None:
+    """Make torch's c10d handler open a new store for the workers in every round.
+
+    It caches the address of its first round, so that later rounds would read that round's keys and
+    a node that joins later would wait for an address that nobody publishes again.
+    """
+    for cached in ("_bootstrap_store_info", "_shared_tcp_store_server"):
+        if hasattr(handler, cached):
+            setattr(handler, cached, None)
+
+
+class _Exchange:
+    """One agent's part in the exchange of hellos."""
+
+    def __init__(
+        self,
+        info: RendezvousInfo,
+        hello: Hello,
+        store_for_workers: StoreForWorkers,
+        local_addr: str | None,
+        timeout: float,
+    ) -> None:
+        self._info = info
+        self._hello = hello
+        self._store_for_workers = store_for_workers
+        self._local_addr = local_addr
+        self._timeout = timedelta(seconds=timeout)
+        self._store = PrefixStore(_PREFIX, info.store)
+        self._server: TCPStore | None = None
+
+    def run(self) -> Round:
+        number = self._store.add("hellos", 1)
+        self._put(f"hello/{number}", {"rank": self._info.rank, **self._hello.to_json()})
+        if self._info.rank == 0:
+            self._welcome_everybody()
+        welcome = self._take(f"welcome/{number}")
+        return Round(
+            self._info.store,
+            PrefixStore(f"{_PREFIX}/{welcome['epoch']}", self._info.store),
+            self._info.rank,
+            self._info.world_size,
+            Placement(*welcome["placement"]),
+            Counters(**welcome["counters"]),
+            welcome["master_addr"],
+            welcome["master_port"],
+            self._server,
+        )
+
+    def _welcome_everybody(self) -> None:
+        number = int(self._store.get("welcomed")) if self._store.check(["welcomed"]) else 0
+        numbers: dict[int, int] = {}
+        hellos: dict[int, Hello] = {}
+        while len(hellos) < self._info.world_size:
+            number += 1
+            said = self._take(f"hello/{number}")
+            rank = said.pop("rank")
+            # A later hello of the same rank replaces one that was left by an agent that is gone.
+            numbers[rank], hellos[rank] = number, Hello.from_json(said)
+        self._store.set("welcomed", str(number))
+        in_order = [hellos[rank] for rank in range(self._info.world_size)]
+        counters = asdict(agree_on_counters(in_order))
+        master = self._store_for_workers.choose(self._info, self._local_addr)
+        self._server = master.server
+        for rank, placement in enumerate(place(in_order)):
+            self._put(
+                f"welcome/{numbers[rank]}",
+                {
+                    "epoch": number,
+                    "placement": astuple(placement),
+                    "counters": counters,
+                    "master_addr": master.addr,
+                    "master_port": master.port,
+                },
+            )
+
+    def _put(self, key: str, value: dict[str, Any]) -> None:
+        self._store.set(key, json.dumps(value))
+
+    def _take(self, key: str) -> dict[str, Any]:
+        self._store.wait([key], self._timeout)
+        value: dict[str, Any] = json.loads(self._store.get(key))
+        return value

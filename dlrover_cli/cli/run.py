@@ -1,0 +1,103 @@
+"""`dlrover-run`: argv in, a run or a plan out, every error as one sentence and one hint.
+
+`main` is for callers in Python and raises as torchrun's does. `console` is the script: it turns
+what `main` raises into lines on stderr and an exit code. Torch is not imported before a run starts.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from signal import SIGINT
+from typing import NoReturn
+
+from dlrover_cli.cli import COMPLETE_VARIABLE, PROG
+from dlrover_cli.config.argv import normalise_argv
+from dlrover_cli.config.derive import check_settings
+from dlrover_cli.config.resolve import resolve_settings
+from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.errors import DlroverError, UsageError
+from dlrover_cli.exit_codes import ExitCode, from_signal
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run a training as the command line says.
+
+    A command line that cannot be read is explained on stderr and ends in SystemExit(2), as with
+    argparse; `--help`, `--version` and `--dry-run` end in SystemExit(0). Whatever goes wrong after
+    that is raised.
+    """
+    argv = sys.argv[1:] if args is None else list(args)
+    try:
+        settings = read_settings(argv)
+    except UsageError as error:
+        explain(error)
+        raise SystemExit(int(error.exit_code)) from None
+    check_settings(settings)
+    if settings.dry_run:
+        _show_plan(settings)
+        raise SystemExit(int(ExitCode.SUCCESS))
+    from dlrover_cli.launch.run import launch
+
+    launch(settings, argv)
+
+
+def console() -> NoReturn:
+    """The console script `dlrover-run`."""
+    if COMPLETE_VARIABLE in os.environ:
+        from dlrover_cli.cli.typer_adapter import complete
+
+        complete(os.environ)
+    sys.exit(_exit_code())
+
+
+def read_settings(argv: Sequence[str]) -> LaunchSettings:
+    """The settings that `argv`, this process's environment and the current directory make up."""
+    tokens = normalise_argv(argv)
+    # Typer takes a third of the time of a usage error, and most of those are found without it.
+    from dlrover_cli.cli.typer_adapter import read_flags
+
+    return resolve_settings(read_flags(tokens, os.environ), os.environ, Path())
+
+
+def explain(error: DlroverError) -> None:
+    """Say on stderr what is wrong and what to do."""
+    print(f"{PROG}: error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+
+
+def _exit_code() -> int:
+    try:
+        main()
+    except DlroverError as error:
+        explain(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return from_signal(SIGINT)
+    except Exception as error:
+        # The boundary of the process: an outcome of the run gets its code, a bug its traceback.
+        from dlrover_cli.launch.outcome import exit_code_of
+
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        print(error, file=sys.stderr)
+        return code
+    return ExitCode.SUCCESS
+
+
+def _show_plan(settings: LaunchSettings) -> None:
+    from dlrover_cli.cli.plan_view import render, to_json
+    from dlrover_cli.launch.plan import make_plan
+
+    plan = make_plan(settings)
+    try:
+        if settings.json_output:
+            print(to_json(plan))
+        else:
+            render(plan)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Somebody looked at the first lines with `head`; what they saw is what they wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

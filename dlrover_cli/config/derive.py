@@ -1,0 +1,182 @@
+"""What torchrun's texts stand for: `"1:4"` is two numbers, `"0:1,10:3"` is streams by rank.
+
+Pure functions. Each takes the text and where it came from, and complains in a `ConfigError` that
+says so.
+"""
+
+import re
+import signal
+from difflib import get_close_matches
+from math import isfinite
+
+from dlrover_cli.config.settings import SETTING, LaunchSettings
+from dlrover_cli.config.sources import Source, SourceKind
+from dlrover_cli.errors import ConfigError
+
+
+def check_settings(settings: LaunchSettings) -> None:
+    """Complain about anything that can be seen to be wrong before something is started."""
+    parse_nnodes(settings.nnodes, settings.origin("nnodes"))
+    parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
+    parse_rdzv_conf(settings.rdzv_conf, settings.origin("rdzv_conf"))
+    parse_std(settings.redirects, settings.origin("redirects"))
+    parse_std(settings.tee, settings.origin("tee"))
+    parse_local_ranks_filter(settings.local_ranks_filter, settings.origin("local_ranks_filter"))
+    parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
+    parse_key_values(settings.metrics_cfg, settings.origin("metrics_cfg"))
+    _check_numbers(settings)
+    _check_combinations(settings)
+
+
+def parse_nnodes(text: str, origin: Source | None = None) -> tuple[int, int]:
+    """`"4"` → (4, 4) and `"1:4"` → (1, 4)."""
+    origin = origin or _option("nnodes")
+    hint = f"Write {origin.example('2')} or, for an elastic job, {origin.example('1:4')}"
+    try:
+        bounds = [int(part) for part in text.split(":")]
+    except ValueError:
+        bounds = []
+    if len(bounds) not in (1, 2):
+        raise _wrong("nnodes", origin, f"takes a number or MIN:MAX, not {text!r}", hint)
+    least, most = bounds[0], bounds[-1]
+    if least < 1:
+        raise _wrong("nnodes", origin, f"needs at least one node, not {least}", hint)
+    if least > most:
+        raise _wrong("nnodes", origin, f"has its minimum, {least}, above its maximum, {most}", hint)
+    return least, most
+
+
+def parse_nproc_per_node(text: str, origin: Source | None = None) -> int | str:
+    """`"4"` → 4; a word such as `"gpu"` stays, since only torch can count devices."""
+    origin = origin or _option("nproc_per_node")
+    hint = f"Write {origin.example('2')}, or {origin.example('auto')} for one worker per device"
+    try:
+        count = int(text)
+    except ValueError:
+        if text.isidentifier():
+            return text
+        message = f"takes a number or a kind of device, not {text!r}"
+        raise _wrong("nproc_per_node", origin, message, hint) from None
+    if count < 1:
+        raise _wrong("nproc_per_node", origin, f"needs at least one worker, not {count}", hint)
+    return count
+
+
+def parse_std(text: str, origin: Source | None = None) -> int | dict[int, int]:
+    """`"3"` → 3 and `"0:1,10:3"` → {0: 1, 10: 3}: 1 is stdout, 2 is stderr, 3 is both."""
+    origin = origin or _option("redirects")
+    if re.fullmatch("[0-3]", text):
+        return int(text)
+    if re.fullmatch("([0-9]+:[0-3],)*[0-9]+:[0-3]", text):
+        pairs = [pair.split(":") for pair in text.split(",")]
+        return {int(rank): int(streams) for rank, streams in pairs}
+    raise _wrong(
+        "redirects",
+        origin,
+        f"takes 0, 1 (stdout), 2 (stderr), 3 (both) or RANK:0-3,..., not {text!r}",
+        f"Write {origin.example('3')} or, by local rank, {origin.example('0:1,1:2')}",
+    )
+
+
+def parse_rdzv_conf(text: str, origin: Source | None = None) -> dict[str, str]:
+    """`"timeout=30, read_timeout=60"` → a dict of texts."""
+    return _key_values("rdzv_conf", text, origin or _option("rdzv_conf"))
+
+
+def parse_key_values(text: str, origin: Source | None = None) -> dict[str, str]:
+    """The same for the settings of metrics handlers."""
+    return _key_values("metrics_cfg", text, origin or _option("metrics_cfg"))
+
+
+def parse_local_ranks_filter(text: str, origin: Source | None = None) -> frozenset[int] | None:
+    """`"0,2"` → {0, 2}; nothing means all ranks, which is None."""
+    origin = origin or _option("local_ranks_filter")
+    if not text:
+        return None
+    try:
+        return frozenset(int(part) for part in text.split(","))
+    except ValueError:
+        message = f"takes numbers with commas between, not {text!r}"
+        hint = f"Write {origin.example('0,1,2')}"
+        raise _wrong("local_ranks_filter", origin, message, hint) from None
+
+
+def parse_signals(text: str, origin: Source | None = None) -> tuple[signal.Signals, ...]:
+    """`"SIGTERM,SIGUSR1"` → the signals."""
+    origin = origin or _option("signals_to_handle")
+    names = [name.strip() for name in text.split(",")]
+    return tuple(_signal(name, origin) for name in names if name)
+
+
+def _signal(name: str, origin: Source) -> signal.Signals:
+    known = signal.Signals.__members__
+    if name in ("SIGKILL", "SIGSTOP"):
+        message = f"cannot have {name}, which no process can handle"
+        raise _wrong("signals_to_handle", origin, message, f"Leave {name} out.")
+    if name in known:
+        return known[name]
+    near = get_close_matches(name.upper(), known, n=1) or ["SIGTERM"]
+    raise _wrong(
+        "signals_to_handle",
+        origin,
+        f"names {name!r}, which is not a signal here",
+        f"Did you mean {near[0]}?",
+    )
+
+
+def _key_values(name: str, text: str, origin: Source) -> dict[str, str]:
+    found: dict[str, str] = {}
+    hint = f"Write {origin.example('key=value,other=value')}"
+    for pair in text.split(",") if text.strip() else ():
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if not key:
+            raise _wrong(name, origin, f"has no name before {pair.strip()!r}", hint)
+        if not value:
+            raise _wrong(name, origin, f"has no value for {key!r}", hint)
+        found[key] = value
+    return found
+
+
+def _check_numbers(settings: LaunchSettings) -> None:
+    for name, least, most in _RANGES:
+        value = getattr(settings, name)
+        if value is None or (least <= value <= most and isfinite(value)):
+            continue
+        origin = settings.origin(name)
+        wanted = f"takes {least} or more" if most == _ANY else f"takes {least} to {most}"
+        raise _wrong(name, origin, f"{wanted}, not {value}", f"Write {origin.example('10')}")
+
+
+def _check_combinations(settings: LaunchSettings) -> None:
+    if settings.no_python and settings.module and not settings.run_path:
+        raise ConfigError(
+            f"{settings.origin('no_python').subject} and {settings.origin('module').subject} "
+            "contradict each other: a module is run by Python.",
+            setting="no_python",
+            hint="Leave one of them out.",
+        )
+    if settings.source_of("json_output").kind is SourceKind.FLAG and not settings.dry_run:
+        raise ConfigError(
+            "--json has nothing to print without --dry-run.",
+            setting="json_output",
+            hint="Add --dry-run, or use --result-file to have the outcome of a run as JSON.",
+        )
+
+
+def _option(name: str) -> Source:
+    return Source(SourceKind.FLAG, SETTING[name].option)
+
+
+def _wrong(name: str, origin: Source, what: str, hint: str) -> ConfigError:
+    return ConfigError(f"{origin.subject} {what}.", setting=name, hint=hint)
+
+
+_ANY = float("inf")
+_RANGES = (
+    ("max_restarts", 0, _ANY),
+    ("monitor_interval", 0, _ANY),
+    ("shutdown_timeout", 0, _ANY),
+    ("exit_barrier_timeout", 0, _ANY),
+    ("node_rank", 0, _ANY),
+    ("master_port", 0, 65535),
+)

@@ -1,0 +1,103 @@
+"""From a verdict and the budgets to an action: one pure function, no I/O, no clock."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dlrover_cli.contracts import FailoverStrategy
+from dlrover_cli.exit_codes import ExitCode
+
+
+class Action(Enum):
+    """What every agent of the job does next."""
+
+    RESTART_WORKERS = "restart_workers"
+    REPLACE_NODE = "replace_node"
+    RESTART_JOB = "restart_job"
+    ABORT = "abort"
+    FAIL = "fail"
+    ADMIT = "admit"
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The three numbers that are the same on every node.
+
+    ``attempt`` counts every start of workers through the whole run; ``restart_count`` the failures
+    charged to the restart budget since the last fresh start of the job; ``generation`` the fresh
+    starts.
+    """
+
+    attempt: int = 0
+    restart_count: int = 0
+    generation: int = 0
+    node_relaunches: int = 0
+
+    def after(self, action: Action) -> "Counters":
+        """The numbers of the attempt that follows ``action``."""
+        following = replace(self, attempt=self.attempt + 1)
+        match action:
+            case Action.RESTART_WORKERS:
+                return replace(following, restart_count=self.restart_count + 1)
+            case Action.REPLACE_NODE:
+                return replace(following, node_relaunches=self.node_relaunches + 1)
+            case Action.RESTART_JOB:
+                return replace(
+                    following, restart_count=0, node_relaunches=0, generation=self.generation + 1
+                )
+            case _:
+                return following
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How often each scope may be retried."""
+
+    max_restarts: int
+    max_node_relaunches: int = 3
+    max_job_restarts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The one answer to one failure; no ``exit_code`` where the root cause's own applies."""
+
+    action: Action
+    reason: str
+    exit_code: int | None = None
+
+
+def decide(verdict: FailoverStrategy, counters: Counters, limits: Limits) -> Decision:
+    """The table: what follows from a verdict, given what has been spent."""
+    match verdict:
+        case FailoverStrategy.NORMAL_FAILOVER:
+            if counters.restart_count < limits.max_restarts:
+                return Decision(
+                    Action.RESTART_WORKERS,
+                    f"restart {counters.restart_count + 1} of {limits.max_restarts}",
+                )
+            return Decision(Action.FAIL, _spent("restart", limits.max_restarts))
+        case FailoverStrategy.NODE_FAILOVER:
+            if counters.node_relaunches < limits.max_node_relaunches:
+                return Decision(
+                    Action.REPLACE_NODE,
+                    f"node relaunch {counters.node_relaunches + 1} of {limits.max_node_relaunches}",
+                    ExitCode.REPLACE_NODE,
+                )
+            reason = _spent("node relaunch", limits.max_node_relaunches)
+            return Decision(Action.FAIL, reason, ExitCode.BUDGET_SPENT)
+        case FailoverStrategy.GLOBAL_FAILOVER:
+            if counters.generation < limits.max_job_restarts:
+                return Decision(
+                    Action.RESTART_JOB,
+                    f"job restart {counters.generation + 1} of {limits.max_job_restarts}",
+                )
+            reason = _spent("job restart", limits.max_job_restarts)
+            return Decision(Action.FAIL, reason, ExitCode.BUDGET_SPENT)
+        case FailoverStrategy.ABORTION_FAILOVER:
+            return Decision(Action.ABORT, "aborted by policy; do not retry", ExitCode.ABORTED)
+
+
+def _spent(what: str, limit: int) -> str:
+    if limit == 0:
+        return f"no {what}s allowed"
+    return f"all {limit} {what}s are spent"

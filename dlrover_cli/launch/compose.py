@@ -1,0 +1,265 @@
+"""Putting an agent together from a configuration, running it, and taking it apart again."""
+
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch.distributed.elastic import events, metrics
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.events.handlers import get_logging_handler
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousParameters,
+)
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+from dlrover_cli.agent.agent import AgentOptions, LocalElasticAgent
+from dlrover_cli.agent.calls import Call
+from dlrover_cli.agent.logs import RunLogsSpecs
+from dlrover_cli.config.derive import parse_signals
+from dlrover_cli.errors import ConfigError, PluginError
+from dlrover_cli.launch.config import LaunchConfig
+from dlrover_cli.launch.failed import JobFailed
+from dlrover_cli.launch.session import Session
+from dlrover_cli.plugins.failover_extension import FailoverExtension, load_failover_extension
+from dlrover_cli.plugins.shims import install_import_shims
+from dlrover_cli.rendezvous.faults import explain, wait_until_resolvable
+from dlrover_cli.rendezvous.loading import check_rendezvous_backend, create_rendezvous_handler
+from dlrover_cli.rendezvous.local import LocalRendezvous
+from dlrover_cli.telemetry.metrics import (
+    MetricsFanOut,
+    NamedHandler,
+    install,
+    load_metrics_handlers,
+)
+from dlrover_cli.workers.api import WorkerStarter
+from dlrover_cli.workers.inbox import Inbox, SignalReceived
+
+_METRICS_CLOSE_SECONDS = 5.0
+_RESOLVE_SECONDS = 60.0
+_DEFAULT_PORT = 29400
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """The user's code of one run, loaded and constructed."""
+
+    metrics: tuple[NamedHandler, ...]
+    failover: FailoverExtension | None
+
+
+def load_plugins(config: LaunchConfig, roots: Sequence[Path]) -> Plugins:
+    """Load everything that the configuration names, or raise PluginError before anything starts."""
+    install_import_shims()
+    return Plugins(
+        metrics=tuple(
+            load_metrics_handlers(config.metrics_handlers, config.metrics_settings, roots)
+        ),
+        failover=None
+        if config.dynamic_failover_extension is None
+        else load_failover_extension(config.dynamic_failover_extension, roots),
+    )
+
+
+def run_agent(
+    config: LaunchConfig,
+    entrypoint: str | Callable[..., Any],
+    args: Sequence[Any],
+    session: Session,
+    roots: Sequence[Path],
+    starter: WorkerStarter | None = None,
+) -> dict[int, Any]:
+    """Run one agent to its end and return the workers' values by global rank.
+
+    Raises JobFailed (torch's ChildFailedError), SignalException, RendezvousFailed, LaunchError,
+    PluginError or ConfigError. The rendezvous is shut down unless a signal ended us, so that the
+    other nodes may go on.
+    """
+    check_event_log_handler(config.event_log_handler)
+    plugins = load_plugins(config, roots)
+    signals = parse_signals(config.signals_to_handle)
+    handler = _interruptible(signals, lambda: make_handler(config, roots, session.say))
+    agent = _make_agent(config, entrypoint, args, session, handler, signals, starter)
+    fan_out = (
+        MetricsFanOut(plugins.metrics, recorder=session.events.record) if plugins.metrics else None
+    )
+    undo = install(fan_out) if fan_out is not None else None
+    shut_down = True
+    try:
+        metrics.initialize_metrics(metrics.MetricsConfig(config.metrics_cfg))
+        result = agent.run(config.role)
+        events.record(agent.get_event_succeeded(), config.event_log_handler)
+        if result.is_failed() and agent.ending is not None:
+            raise JobFailed(_name_of(entrypoint, args), result.failures, agent.ending)
+        return dict(result.return_values)
+    except SignalException:
+        shut_down = False
+        events.record(agent.get_event_failed(), config.event_log_handler)
+        raise
+    except JobFailed:
+        raise
+    except Exception:
+        events.record(agent.get_event_failed(), config.event_log_handler)
+        raise
+    finally:
+        session.report.counters = agent.counters
+        session.report.ending = agent.ending
+        if shut_down:
+            _shut_down(handler, session)
+        if fan_out is not None and undo is not None:
+            undo()
+            fan_out.close(_METRICS_CLOSE_SECONDS)
+
+
+def make_handler(
+    config: LaunchConfig, roots: Sequence[Path], say: Callable[[str], None]
+) -> RendezvousHandler:
+    """The rendezvous handler of the configuration. May block while it connects."""
+    run_id = config.run_id or str(uuid.uuid4())
+    if config.is_local:
+        return LocalRendezvous(run_id, config.local_addr)
+    params = RendezvousParameters(
+        backend=config.rdzv_backend,
+        endpoint=config.rdzv_endpoint,
+        run_id=run_id,
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        local_addr=config.local_addr,
+        **config.rdzv_configs,
+    )
+    if config.rdzv_handler is not None:
+        return create_rendezvous_handler(config.rdzv_handler, params, roots)
+    check_rendezvous_backend(config.rdzv_backend)
+    if config.rdzv_backend in ("c10d", "static"):
+        host, _ = split_endpoint(config.rdzv_endpoint)
+        wait_until_resolvable(host, _RESOLVE_SECONDS, say)
+    try:
+        return get_rendezvous_handler(params)
+    except (ConfigError, PluginError):
+        raise
+    except Exception as error:
+        raise explain(error, config.rdzv_backend, config.rdzv_endpoint) from error
+
+
+def split_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host and port, or a ConfigError that says what an endpoint looks like."""
+    try:
+        host, port = parse_rendezvous_endpoint(endpoint.strip(), default_port=_DEFAULT_PORT)
+    except ValueError as error:
+        raise ConfigError(
+            f"--rdzv-endpoint: {error}", setting="rdzv_endpoint", hint="write HOST:PORT"
+        ) from error
+    return host, port
+
+
+def check_event_log_handler(name: str) -> None:
+    """torch looks this up only after the rendezvous; a wrong name is refused here."""
+    try:
+        get_logging_handler(name)
+    except KeyError:
+        from torch.distributed.elastic.events import handlers
+
+        known = ", ".join(sorted(handlers._log_handlers))
+        raise ConfigError(
+            f"there is no event log handler {name!r}",
+            setting="event_log_handler",
+            hint=f"known ones: {known}",
+        ) from None
+
+
+def _make_agent(
+    config: LaunchConfig,
+    entrypoint: str | Callable[..., Any],
+    args: Sequence[Any],
+    session: Session,
+    handler: RendezvousHandler,
+    signals: tuple[signal.Signals, ...],
+    starter: WorkerStarter | None,
+) -> LocalElasticAgent:
+    static = config.rdzv_backend == "static" and config.rdzv_handler is None
+    addr, port = split_endpoint(config.rdzv_endpoint) if static else (None, None)
+    offered: dict[str, Any] = {
+        "role": config.role,
+        "local_world_size": config.nproc_per_node,
+        "entrypoint": entrypoint,
+        "args": tuple(args),
+        "rdzv_handler": handler,
+        "max_restarts": config.max_restarts,
+        "monitor_interval": config.monitor_interval,
+        "master_addr": addr,
+        "master_port": port,
+        "local_addr": config.local_addr,
+        "event_log_handler": config.event_log_handler,
+        "numa_options": getattr(config, "numa_options", None),
+        "duplicate_stdout_filters": getattr(config, "duplicate_stdout_filters", None),
+        "duplicate_stderr_filters": getattr(config, "duplicate_stderr_filters", None),
+        "virtual_local_rank": getattr(config, "virtual_local_rank", False),
+    }
+    known = {field.name for field in fields(WorkerSpec)}
+    spec = WorkerSpec(**{name: value for name, value in offered.items() if name in known})
+    logs_specs = (
+        RunLogsSpecs(str(session.run_directory.logs))
+        if config.logs_in_run_directory
+        else config.logs_specs
+    )
+
+    def note_round(node_rank: int, attempt: int) -> None:
+        session.events.node_rank, session.events.attempt = node_rank, attempt
+
+    return LocalElasticAgent(
+        spec,
+        logs_specs,
+        config.start_method,
+        config.exit_barrier_timeout,
+        config.log_line_prefix_template,
+        int(config.shutdown_timeout or 0),
+        starter=starter,
+        options=AgentOptions(
+            record=session.events.record,
+            say=session.say,
+            run_directory=session.run_directory,
+            signals=signals,
+            join_timeout=float(config.rdzv_configs.get("timeout", 900)),
+            on_round=note_round,
+        ),
+    )
+
+
+def _interruptible(signals: tuple[signal.Signals, ...], function: Callable[[], _T]) -> _T:
+    """Run something that may block off the main thread, so that a signal ends the wait."""
+    inbox = Inbox()
+    with inbox.receiving_signals(signals):
+        call = Call(inbox, "make-rendezvous", function)
+        while not call.done:
+            observation = inbox.next()
+            if isinstance(observation, SignalReceived):
+                name = observation.signum.name
+                raise SignalException(f"the launcher received {name}", sigval=observation.signum)
+    inbox.close()
+    value: _T = call.result()
+    return value
+
+
+def _name_of(entrypoint: str | Callable[..., Any], args: Sequence[Any]) -> str:
+    """What a failed job is called: the script rather than the interpreter."""
+    if callable(entrypoint):
+        return str(entrypoint.__name__)
+    if entrypoint == sys.executable:
+        return next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)
+    return entrypoint
+
+
+def _shut_down(handler: RendezvousHandler, session: Session) -> None:
+    try:
+        handler.shutdown()
+    except Exception as error:  # noqa: BLE001 - the fence around a user's handler
+        session.events.record("rendezvous_handler_error", method="shutdown", error=repr(error))
+        session.say(f"the rendezvous handler raised in shutdown: {type(error).__name__}: {error}")

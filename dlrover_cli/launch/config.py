@@ -1,0 +1,39 @@
+"""What a library user passes to ``elastic_launch``: torch's LaunchConfig and our additions."""
+
+import os
+from dataclasses import dataclass, field
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.launcher.api import LaunchConfig as TorchLaunchConfig
+
+
+@dataclass
+class LaunchConfig(TorchLaunchConfig):
+    """torch's fields under torch's names; ``rdzv_backend`` defaults to c10d instead of etcd.
+
+    A configuration for one node without an endpoint needs no rendezvous service: it gets a store of
+    its own on a free port. Where ``logs_specs`` is left out, logs go into the run directory.
+    """
+
+    rdzv_backend: str = "c10d"
+    rdzv_handler: str | None = None
+    metrics_handlers: tuple[str, ...] = ()
+    metrics_settings: dict[str, str] = field(default_factory=dict)
+    dynamic_failover_extension: str | None = None
+    exit_barrier_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        self.logs_in_run_directory = self.logs_specs is None
+        if self.logs_specs is None:
+            self.logs_specs = DefaultLogsSpecs(log_dir=os.devnull)
+        super().__post_init__()  # type: ignore[no-untyped-call]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the job is one node that has nobody to meet."""
+        return (
+            self.max_nodes == 1
+            and self.rdzv_handler is None
+            and self.rdzv_backend in ("c10d", "dlrover")
+            and self.rdzv_endpoint in ("", "localhost:0")
+        )

@@ -1,0 +1,27 @@
+"""The exception of a job whose workers failed: torch's, with cause and code made certain."""
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from dlrover_cli.agent.agent import Ending
+from dlrover_cli.exit_codes import from_worker
+
+
+class JobFailed(ChildFailedError):
+    """torch's ChildFailedError that knows which failure was the cause and what was decided."""
+
+    def __init__(self, name: str, failures: dict[int, ProcessFailure], ending: Ending) -> None:
+        self.ending = ending
+        super().__init__(name, failures)
+
+    @property
+    def exit_code(self) -> int:
+        """82, 83 … where a policy decided so; else the root cause's own code."""
+        if self.ending.decision.exit_code is not None:
+            return self.ending.decision.exit_code
+        return from_worker(self.get_first_failure()[1].exitcode)
+
+    def get_first_failure(self) -> tuple[int, ProcessFailure]:
+        root = self.ending.failure.root_cause
+        if root is not None and root.global_rank in self.failures:
+            return root.global_rank, self.failures[root.global_rank]
+        return super().get_first_failure()

@@ -1,0 +1,144 @@
+"""How a run ended: the exception it ends with, the exit code, and the result document."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlrover_cli.errors import ConfigError, DlroverError
+from dlrover_cli.exit_codes import ExitCode, from_signal, from_worker
+from dlrover_cli.telemetry.run_dir import RunDirectory, write_json_atomically
+
+if TYPE_CHECKING:
+    from dlrover_cli.agent.agent import Ending
+    from dlrover_cli.failover.decide import Counters
+
+SCHEMA_VERSION = 1
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """The exit code that an outcome leads to; None for an exception that is a bug instead."""
+    if isinstance(error, DlroverError):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if isinstance(error, KeyboardInterrupt):
+        return from_signal(signal.SIGINT)
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return code
+    signum = getattr(error, "sigval", None)
+    if signum is not None:
+        return from_signal(signum)
+    failures = getattr(error, "failures", None)
+    if failures:
+        return from_worker(error.get_first_failure()[1].exitcode)  # type: ignore[attr-defined]
+    return None
+
+
+@dataclass(slots=True)
+class RunReport:
+    """What is known of a run while it goes on; written down however it ends."""
+
+    result_file: str | None
+    argv: list[str]
+    started: float = field(default_factory=time.time)
+    run_directory: RunDirectory | None = None
+    counters: "Counters | None" = None
+    ending: "Ending | None" = None
+
+    def document(self, error: BaseException | None) -> dict[str, Any]:
+        """The result, for people and programs."""
+        code = ExitCode.SUCCESS if error is None else exit_code_of(error)
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": None if self.run_directory is None else self.run_directory.run_id,
+            "outcome": _outcome(error),
+            "exit_code": int(ExitCode.FAILURE if code is None else code),
+            "reason": self._reason(error),
+            "hint": getattr(error, "hint", None),
+            "argv": self.argv,
+            "started": self.started,
+            "ended": time.time(),
+            "run_directory": None if self.run_directory is None else str(self.run_directory.path),
+        }
+        if self.counters is not None:
+            document |= {
+                "attempts": self.counters.attempt + 1,
+                "restart_count": self.counters.restart_count,
+                "generation": self.counters.generation,
+            }
+        if self.ending is not None:
+            document["decision"] = self.ending.decision.action.value
+            document["failure"] = self.ending.failure.to_json()
+        return document
+
+    def _reason(self, error: BaseException | None) -> str:
+        if error is None:
+            return "every worker succeeded"
+        if self.ending is not None:
+            from dlrover_cli.agent.facts import describe_status
+
+            root = self.ending.failure.root_cause
+            if root is not None:
+                what = f"rank {root.global_rank} {describe_status(root)}"
+                return f"{what}; {self.ending.decision.reason}"
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@contextmanager
+def reporting(report: RunReport) -> Iterator[RunReport]:
+    """Write the result, to the run directory and to ``--result_file``, on every way out."""
+    if report.result_file is not None:
+        _check_result_file(report.result_file)
+    try:
+        yield report
+    except BaseException as error:
+        _write(report, report.document(error))
+        raise
+    _write(report, report.document(None))
+
+
+def _write(report: RunReport, document: Mapping[str, Any]) -> None:
+    if report.run_directory is not None:
+        report.run_directory.write_document("result.json", document)
+    if report.result_file is not None:
+        write_json_atomically(Path(report.result_file), document)
+
+
+def _check_result_file(path: str) -> None:
+    directory = Path(path).absolute().parent
+    if Path(path).is_dir():
+        raise ConfigError(
+            f"--result-file {path!r} is a directory",
+            setting="result_file",
+            hint="name a file in it",
+        )
+    if not directory.is_dir() or not os.access(directory, os.W_OK):
+        raise ConfigError(
+            f"--result-file {path!r}: {str(directory)!r} is not a directory that can be written",
+            setting="result_file",
+            hint="make the directory first",
+        )
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "succeeded"
+    match exit_code_of(error):
+        case ExitCode.USAGE:
+            return "refused"
+        case ExitCode.RENDEZVOUS:
+            return "rendezvous_failed"
+        case ExitCode.ABORTED:
+            return "aborted"
+        case _ if getattr(error, "sigval", None) is not None or isinstance(
+            error, KeyboardInterrupt
+        ):
+            return "signalled"
+        case _:
+            return "failed"

@@ -1,0 +1,127 @@
+"""What went wrong in a rendezvous, as one sentence and one hint."""
+
+import errno
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousTimeoutError,
+)
+
+from dlrover_cli.errors import RendezvousFailed
+
+_RETRY_SECONDS = 0.5
+_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_PORT = re.compile(r"\bport: ?(\d+)")
+
+
+def wait_until_resolvable(host: str, timeout: float, say: Callable[[str], None]) -> None:
+    """Return once ``host`` has an address. A name may appear late, as a service's does."""
+    deadline = time.monotonic() + timeout
+    told = False
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+        except UnicodeError:
+            reason = "it is not a valid host name"
+            deadline = 0.0
+        except socket.gaierror as error:
+            reason = str(error.strerror)
+        else:
+            return
+        if time.monotonic() >= deadline:
+            raise RendezvousFailed(
+                f"the host {host!r} of the rendezvous endpoint does not resolve: {reason}",
+                hint="check the spelling of --rdzv-endpoint or --master-addr, or use an IP address",
+            )
+        if not told:
+            told = True
+            say(f"the host {host!r} does not resolve yet ({reason}); trying for {timeout:g} s")
+        time.sleep(_RETRY_SECONDS)
+
+
+def explain(error: BaseException, backend: str, endpoint: str) -> RendezvousFailed:
+    """The sentence for whatever a rendezvous handler raised."""
+    if isinstance(error, RendezvousFailed):
+        return error
+    causes = list(_chain(error))
+    text = "\n".join(str(cause) for cause in causes)
+    if _IN_USE.search(text):
+        return _port_in_use(text, endpoint)
+    if isinstance(error, RendezvousTimeoutError) or any(
+        isinstance(cause, TimeoutError) or "timed out" in str(cause).lower() for cause in causes
+    ):
+        return RendezvousFailed(
+            f"the nodes did not come together in time (backend {backend}, endpoint {endpoint})",
+            hint="check that every node was started with the same --nnodes, --rdzv-id and "
+            "--rdzv-endpoint, and that the endpoint can be reached; --rdzv-conf timeout=SECONDS "
+            "allows more time",
+        )
+    if isinstance(error, RendezvousClosedError):
+        return RendezvousFailed(
+            "the job with this --rdzv-id has ended; its rendezvous is closed",
+            hint="start a new job with a new --rdzv-id",
+        )
+    if re.search(r"failed to connect|connection refused|has failed", text, re.IGNORECASE):
+        return RendezvousFailed(
+            f"cannot reach the rendezvous at {endpoint}: {_first_line(causes[-1])}",
+            hint="check that node 0 is up, and that nothing blocks the port",
+        )
+    return RendezvousFailed(
+        f"the rendezvous ({backend}) raised {type(error).__name__}: {_first_line(error)}",
+        hint="see the documentation of the rendezvous handler",
+    )
+
+
+def _port_in_use(text: str, endpoint: str) -> RendezvousFailed:
+    named = _PORT.search(text)
+    port = int(named.group(1)) if named else int(endpoint.rpartition(":")[2] or 0)
+    holder = holder_of_port(port)
+    by = f" by {holder}" if holder else ""
+    return RendezvousFailed(
+        f"port {port} is in use{by}",
+        hint="end that process, choose another port with --rdzv-endpoint or --master-port, or use "
+        "--standalone for a free one",
+    )
+
+
+def holder_of_port(port: int) -> str | None:
+    """``name (pid N)`` of the process that listens on a local TCP port, where it can be seen."""
+    inodes = set(_listening_inodes(port))
+    if not inodes:
+        return None
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for fd in (process / "fd").iterdir():
+                with suppress(OSError):
+                    if os.readlink(fd) in inodes:
+                        name = (process / "comm").read_text().strip()
+                        return f"{name} (pid {process.name})"
+    return None
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for row in Path(table).read_text().splitlines()[1:]:
+                fields = row.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield f"socket:[{fields[9]}]"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno:
+        return errno.errorcode.get(error.errno, "") + " " + (error.strerror or "")
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,79 @@
+"""The append-only journal of one agent: one JSON object per line, the truth about a run.
+
+Each line has ``schema_version, seq, time, run_id, node_rank, attempt, kind, data``. A line is
+written with one call, so that a reader never sees half of one. A journal that cannot be written
+costs the journal and one line on stderr, never the job.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlrover_cli.contracts.documents import plain
+
+SCHEMA_VERSION = 1
+
+Recorder = Callable[..., None]
+"""Called as ``record(kind, **data)`` from any thread; never raises."""
+
+
+def record_nothing(kind: str, **data: Any) -> None:
+    """The recorder of a run that keeps no journal."""
+
+
+class EventLog:
+    """Writes the events of one agent. Safe to call from any thread; never raises."""
+
+    def __init__(self, path: Path, run_id: str, on_problem: Callable[[str], None]) -> None:
+        self._path = path
+        self._run_id = run_id
+        self._on_problem = on_problem
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._fd: int | None = None
+        self.node_rank: int | None = None
+        self.attempt: int | None = None
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            self._give_up(error)
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Append one event."""
+        with self._lock:
+            if self._fd is None:
+                return
+            self._seq += 1
+            event = {
+                "schema_version": SCHEMA_VERSION,
+                "seq": self._seq,
+                "time": time.time(),
+                "run_id": self._run_id,
+                "node_rank": self.node_rank,
+                "attempt": self.attempt,
+                "kind": kind,
+                "data": plain(data),
+            }
+            line = (json.dumps(event) + "\n").encode("ascii")
+            try:
+                os.write(self._fd, line)
+            except OSError as error:
+                self._give_up(error)
+
+    def close(self) -> None:
+        """Close the file; later events are dropped."""
+        with self._lock:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+
+    def _give_up(self, error: OSError) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        self._on_problem(f"cannot write events to {self._path}: {error.strerror}; going on without")
