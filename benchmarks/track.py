@@ -131,5 +131,7 @@ def kill_processes_of(directory: Path) -> None:
 
 
 def last_line(path: Path) -> str:
+    """The last line on stderr that says what happened: no rule, no hint."""
     lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line.strip("=- ")), "nothing on stderr")[:120]
+    telling = [line for line in lines if line.strip("=- ") and not line.startswith("hint:")]
+    return telling[-1][:200] if telling else "nothing on stderr"

@@ -7,9 +7,10 @@ names.
 """
 
 import signal
+import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import (
@@ -23,12 +24,10 @@ from torch.distributed.elastic.agent.server.api import (
 )
 from torch.distributed.elastic.metrics import prof, put_metric
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
-from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError
+from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError, RendezvousHandler
 
 from dlrover_cli.agent.agreement import (
     BETTER_REPORT_SECONDS,
-    WEIGHT_CAUSE,
-    WEIGHT_COLLATERAL,
     WEIGHT_MEMBERSHIP,
     Agreement,
     ControlStoreLost,
@@ -40,16 +39,26 @@ from dlrover_cli.agent.agreement import (
 )
 from dlrover_cli.agent.attempt import RunningAttempt
 from dlrover_cli.agent.calls import Call, CallFinished
-from dlrover_cli.agent.facts import describe_status, failure_info
+from dlrover_cli.agent.judge import Judge, Settlement
 from dlrover_cli.agent.launches import LaunchBuilder
 from dlrover_cli.agent.membership import MembershipWatch, NodesWaiting
+from dlrover_cli.agent.narration import narrate
 from dlrover_cli.agent.ranks import Hello
+from dlrover_cli.agent.reports import (
+    Reporter,
+    kept_failures,
+    of_departure,
+    of_waiting_nodes,
+)
 from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
 from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_as, workers_of
 from dlrover_cli.agent.watchdog import Watchdog
-from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, WorkerFailure
+from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.errors import DlroverError
-from dlrover_cli.failover.decide import Action, Counters, Decision, Limits, decide
+from dlrover_cli.failover.advice import Verdict
+from dlrover_cli.failover.chain import Chain
+from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
+from dlrover_cli.rendezvous.aborted import mark_aborted
 from dlrover_cli.rendezvous.faults import explain
 from dlrover_cli.telemetry.events import Recorder, record_nothing
 from dlrover_cli.telemetry.run_dir import RunDirectory
@@ -59,15 +68,7 @@ from dlrover_cli.workers.functions import FunctionStarter
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
 
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_DECISION_SECONDS = 60.0
-_FOLLOWS = {
-    Action.RESTART_WORKERS: "restarting all workers",
-    Action.RESTART_JOB: "restarting the job",
-    Action.REPLACE_NODE: "replacing the node",
-    Action.ABORT: "aborting the job",
-    Action.FAIL: "the job fails",
-    Action.ADMIT: "restarting to admit them",
-}
+_DEPARTURE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ class AgentOptions:
     run_directory: RunDirectory | None = None
     signals: tuple[signal.Signals, ...] = _DEFAULT_SIGNALS
     join_timeout: float = 900.0
+    limits: Limits | None = None
+    chain: Chain = field(default_factory=Chain)
+    decision_timeout: float = 60.0
+    hosts_control_store: Callable[[], bool] = lambda: False
+    refills: Callable[[AgentFailureInfo], bool] = lambda failure: False
+    backoff: Callable[[AgentFailureInfo, Verdict], float] = lambda failure, verdict: 0.0
+    counters: Counters = field(default_factory=Counters)
     on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
 
 
@@ -86,8 +94,19 @@ class AgentOptions:
 class Ending:
     """Why a run ended without success: the failure that decided it, and the decision."""
 
-    decision: Decision
+    settlement: Settlement
     failure: AgentFailureInfo
+    alone: bool
+    """Whether this was the only node of the job."""
+
+    @property
+    def replaces_itself(self) -> bool:
+        """A single node has nobody else who could start it again."""
+        return self.alone and self.decision.action is Action.REPLACE_NODE
+
+    @property
+    def decision(self) -> Decision:
+        return self.settlement.decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +145,19 @@ class LocalElasticAgent(SimpleElasticAgent):
         super().__init__(spec, exit_barrier_timeout)
         self._shutdown_timeout = shutdown_timeout
         self._options = options or AgentOptions()
-        self._limits = Limits(max_restarts=spec.max_restarts)
-        self._counters = Counters()
+        limits = self._options.limits or Limits(max_restarts=spec.max_restarts)
+        self._counters = self._options.counters
+        self._reporter = Reporter(limits, self._options.record, self._options.run_directory)
+        self._judge = Judge(
+            self._options.chain,
+            limits,
+            self._options.hosts_control_store,
+            self._options.refills,
+            self._options.backoff,
+            ()
+            if self._options.run_directory is None
+            else kept_failures(self._options.run_directory),
+        )
         self._inbox = Inbox()
         self._starter = starter or _default_starter(
             spec, start_method, shutdown_timeout, self._options.say
@@ -148,7 +178,6 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._agreement: Agreement = LocalAgreement(self._inbox)
         self._membership: MembershipWatch | None = None
         self._attempt: RunningAttempt | None = None
-        self._failures = 0
         self.ending: Ending | None = None
 
     @property
@@ -175,6 +204,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 return RunResult(state=WorkerState.SUCCEEDED)
             except SignalException as caught:
                 self._options.record("signal", signal=caught.sigval.name)
+                self._announce_departure(caught.sigval)
                 self._shutdown(caught.sigval, self._shutdown_timeout)
                 raise
             finally:
@@ -197,8 +227,8 @@ class LocalElasticAgent(SimpleElasticAgent):
                     self._stop_workers(group)
                     return RunResult(WorkerState.SUCCEEDED, happening.return_values)
                 happening = peers
-            settled = self._agree(self._current(), happening)
-            result = self._perform(self._current(), settled)
+            settlement = self._agree(self._current(), happening)
+            result = self._perform(self._current(), settlement)
             if result is not None:
                 return result
 
@@ -321,7 +351,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                     return _Reported(None)
                 case NodesWaiting(watch=watch, count=count) if watch is self._membership:
                     self._options.record("nodes_waiting", count=count)
-                    return _Reported({"weight": WEIGHT_MEMBERSHIP, "waiting": count})
+                    return _Reported(of_waiting_nodes(count))
                 case None:
                     stuck = self._watchdog.stuck_worker(attempt.workers.pids())
                     if stuck is not None:
@@ -371,116 +401,132 @@ class LocalElasticAgent(SimpleElasticAgent):
                     break
                 case _:
                     pass
-        weight = WEIGHT_COLLATERAL if attempt.has_only_consequences(failures) else WEIGHT_CAUSE
-        return self._report(attempt, failures, weight)
+        return self._reporter.of_failure(attempt, failures, self._node_rank(), self._counters)
 
     def _stuck_report(self, attempt: RunningAttempt, stuck: WorkerFailure) -> Report:
-        return {**self._report(attempt, [stuck], WEIGHT_CAUSE), "final": True}
-
-    def _report(
-        self, attempt: RunningAttempt, failures: list[WorkerFailure], weight: int
-    ) -> Report:
-        directory = self._options.run_directory
-        info = failure_info(
-            failures,
-            attempt.tail,
-            0 if self._round is None else self._round.rank,
-            "" if directory is None else directory.run_id,
-            self._counters,
-            self._limits,
-        )
-        self._failures += 1
-        document = info.to_json()
-        if directory is not None:
-            directory.write_failure(self._failures, document)
-        root = info.root_cause
-        self._options.record(
-            "failure",
-            number=self._failures,
-            failure_kind=info.kind.value,
-            root_rank=None if root is None else root.global_rank,
-            ranks=[worker.global_rank for worker in info.workers],
-        )
-        return {"weight": weight, "failure": document}
+        report = self._reporter.of_failure(attempt, [stuck], self._node_rank(), self._counters)
+        return {**report, "stuck": True}
 
     # ---- deciding ------------------------------------------------------------------------------
 
-    def _agree(self, attempt: RunningAttempt, happening: _Reported) -> Report:
+    def _agree(self, attempt: RunningAttempt, happening: _Reported) -> Settlement:
         """One decision for the whole job."""
         self._stop_membership_watch()
-        agreement = self._agreement
-        report = happening.report
+        agreement, report = self._agreement, happening.report
         try:
             if report is not None:
                 self._call("report", lambda: agreement.add_report(report))
-            call = Call(
-                self._inbox, "settle", lambda: agreement.settle(self._decide, _DECISION_SECONDS)
-            )
-            while not call.done:
-                match self._next(None):
-                    case WorkerExit() as exit_:
-                        attempt.note(exit_)
-                    case _:
-                        pass
-            settled: Report = call.result()
+            settled = self._await_settlement(agreement, attempt)
         except ControlStoreLost as lost:
             self._options.record("control_store_lost", reason=lost.message)
-            settled = (
-                _settled(Decision(Action.ADMIT, lost.message), None)
-                if report is None
-                else self._decide(report)
-            )
-        self._options.record("decision", **{k: v for k, v in settled.items() if k != "failure"})
+            settled = self._judge_alone(report, lost.message)
+        settlement = Settlement.from_json(settled)
+        if settlement.failure is not None:
+            self._judge.remember(settlement.failure)
+        self._record_decision(settlement)
+        return settlement
+
+    def _await_settlement(self, agreement: Agreement, attempt: RunningAttempt) -> Report:
+        call = Call(
+            self._inbox,
+            "settle",
+            lambda: agreement.settle(self._judge_report, self._options.decision_timeout),
+        )
+        while not call.done:
+            match self._next(None):
+                case WorkerExit() as exit_:
+                    attempt.note(exit_)
+                case _:
+                    pass
+        settled: Report = call.result()
         return settled
 
-    def _decide(self, report: Report) -> Report:
-        """What this node makes of a report that was chosen for the whole job."""
-        if "failure" not in report:
-            waiting = report["waiting"]
-            nodes = "1 node waits" if waiting == 1 else f"{waiting} nodes wait"
-            return _settled(Decision(Action.ADMIT, f"{nodes} to join"), None)
-        if report.get("final"):
-            reason = "a worker is stuck in the kernel; a restart cannot help"
-            return _settled(Decision(Action.FAIL, reason), report["failure"])
-        verdict = FailoverStrategy.NORMAL_FAILOVER
-        return _settled(decide(verdict, self._counters, self._limits), report["failure"])
+    def _judge_report(self, report: Report) -> Report:
+        """Called off the loop, on the node whose report was chosen."""
+        return self._judge.settle(report, self._counters).to_json()
+
+    def _judge_alone(self, report: Report | None, why: str) -> Report:
+        if report is None:
+            report = {"weight": WEIGHT_MEMBERSHIP, "reason": why}
+        chosen = report
+        settled: Report = self._call("judge", lambda: self._judge_report(chosen))
+        return settled
+
+    def _record_decision(self, settlement: Settlement) -> None:
+        verdict, failure = settlement.verdict, settlement.failure
+        self._options.record(
+            "decision",
+            action=settlement.decision.action.value,
+            reason=settlement.decision.reason,
+            exit_code=settlement.decision.exit_code,
+            trigger="membership" if failure is None else failure.kind.value,
+            node_rank=None if failure is None else failure.node_rank,
+            strategy=None if verdict is None else verdict.strategy.value,
+            decided_by=None if verdict is None else verdict.decided_by,
+            verdict_reason=None if verdict is None else verdict.reason,
+            problems=[] if verdict is None else list(verdict.problems),
+            seconds=settlement.seconds,
+            backoff=settlement.backoff,
+        )
 
     # ---- performing ----------------------------------------------------------------------------
 
-    def _perform(self, attempt: RunningAttempt, settled: Report) -> RunResult | None:
-        """Carry out a decision: the result if the run is over, None if another attempt follows."""
-        action = Action(settled["action"])
-        info = (
-            None if settled["failure"] is None else AgentFailureInfo.from_json(settled["failure"])
-        )
-        self._narrate(action, settled["reason"], info)
-        if info is not None and action in (Action.FAIL, Action.ABORT):
-            self.ending = Ending(Decision(action, settled["reason"], settled["exit_code"]), info)
-            # Taken down before our own signals blur who failed by itself.
-            failures = {
-                worker.global_rank: process_failure(worker, attempt.error_files)
-                for worker in (*info.workers, *attempt.failures())
-            }
-            self._put_state_metrics(WorkerState.FAILED)
-            self._stop_workers(self._worker_group)
-            self._worker_group.state = WorkerState.FAILED
-            self._call("leave", self._agreement.leave)
-            return RunResult(WorkerState.FAILED, failures=failures)
-        self._put_state_metrics(WorkerState.HEALTHY if info is None else WorkerState.FAILED)
+    def _perform(self, attempt: RunningAttempt, settlement: Settlement) -> RunResult | None:
+        """Carry out a decision: the result if the run is over here, None if it goes on."""
+        failure, action = settlement.failure, settlement.decision.action
+        self._options.say(narrate(settlement))
+        mine = failure is not None and failure.node_rank == self._node_rank()
+        over = action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine)
+        if failure is not None and over:
+            return self._end_run(attempt, settlement, failure)
+        self._put_state_metrics(WorkerState.HEALTHY if failure is None else WorkerState.FAILED)
         self._stop_workers(self._worker_group)
         self._worker_group.state = WorkerState.STOPPED
-        self._counters = self._counters.after(action)
+        self._counters = settlement.counters
+        self._wait(settlement.backoff)
         return None
 
-    def _narrate(self, action: Action, reason: str, info: AgentFailureInfo | None) -> None:
-        if info is None:
-            self._options.say(f"{reason}: {_FOLLOWS[action]}")
+    def _end_run(
+        self, attempt: RunningAttempt, settlement: Settlement, failure: AgentFailureInfo
+    ) -> RunResult:
+        alone = self._round is None or self._round.world_size == 1
+        self.ending = Ending(settlement, failure, alone)
+        # Taken down before our own signals blur who failed by itself.
+        failures = {
+            worker.global_rank: process_failure(worker, attempt.error_files)
+            for worker in (*failure.workers, *attempt.failures())
+        }
+        self._put_state_metrics(WorkerState.FAILED)
+        if settlement.decision.action is Action.ABORT:
+            self._call("mark-aborted", lambda: mark_aborted(self._handler()))
+        self._stop_workers(self._worker_group)
+        self._worker_group.state = WorkerState.FAILED
+        if settlement.decision.action is not Action.REPLACE_NODE:  # else the others go on
+            self._call("leave", self._agreement.leave)
+        elif alone:
+            self._wait(settlement.backoff)
+        return RunResult(WorkerState.FAILED, failures=failures)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while seconds > 0 and self._next(deadline) is not None:
+            pass  # nothing runs that could be of interest
+
+    def _announce_departure(self, signum: signal.Signals) -> None:
+        """Tell the peers that we go because we were told to, so that it costs them no restart."""
+        agreement = self._agreement
+        if self._attempt is None or isinstance(agreement, LocalAgreement):
             return
-        root = info.root_cause
-        what = "a worker failed"
-        if root is not None:
-            what = f"rank {root.global_rank} on {info.host} {describe_status(root)}"
-        self._options.say(f"{what}: {_FOLLOWS[action]} ({reason})")
+        report = of_departure(socket.gethostname(), signum.name)
+
+        def announce() -> None:
+            agreement.add_report(report)
+            agreement.settle(self._judge_report, _DEPARTURE_SECONDS)
+
+        call = Call(self._inbox, "departure", announce)
+        deadline = time.monotonic() + _DEPARTURE_SECONDS
+        while not call.done and self._inbox.next(deadline) is not None:
+            pass
 
     # ---- stopping ------------------------------------------------------------------------------
 
@@ -534,6 +580,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._inbox.post(observation)
         return call.result()
 
+    def _node_rank(self) -> int:
+        return 0 if self._round is None else self._round.rank
+
+    def _handler(self) -> RendezvousHandler:
+        handler: RendezvousHandler = self._worker_group.spec.rdzv_handler
+        return handler
+
     def _current(self) -> RunningAttempt:
         if self._attempt is None:
             raise DlroverError("no attempt is under way")
@@ -551,12 +604,3 @@ def _default_starter(
     if isinstance(spec.entrypoint, str):
         return CommandStarter(say)
     return FunctionStarter(spec.role, start_method, shutdown_timeout)
-
-
-def _settled(decision: Decision, failure: Mapping[str, Any] | None) -> Report:
-    return {
-        "action": decision.action.value,
-        "reason": decision.reason,
-        "exit_code": decision.exit_code,
-        "failure": failure,
-    }

@@ -13,12 +13,17 @@ from datetime import timedelta
 from typing import Any
 
 from torch.distributed import PrefixStore, Store, TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousHandler,
+    RendezvousInfo,
+)
 from torch.distributed.elastic.utils.distributed import get_free_port
 
 from dlrover_cli.agent.ranks import Hello, Placement, agree_on_counters, place
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.failover.decide import Counters
+from dlrover_cli.rendezvous.aborted import refuse_if_aborted
 from dlrover_cli.rendezvous.loading import as_rendezvous_info
 
 _PREFIX = "dlrover/rounds"
@@ -94,7 +99,13 @@ def join(
 ) -> Round:
     """Meet the other agents and learn everything about the round. Blocks; run it off the loop."""
     forget_earlier_rounds(handler)
-    info = as_rendezvous_info(handler.next_rendezvous(), handler)
+    refuse_if_aborted(handler)
+    try:
+        met = handler.next_rendezvous()
+    except RendezvousClosedError:
+        refuse_if_aborted(handler)
+        raise
+    info = as_rendezvous_info(met, handler)
     if info.world_size == 1:
         master = store_for_workers.choose(info, local_addr)
         (placement,) = place([hello])

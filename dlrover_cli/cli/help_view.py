@@ -22,7 +22,7 @@ OUTRO = (
     "written with _ for -. What is not on the command line is taken from DLROVER_<NAME>, then "
     "PET_<NAME>, then dlrover.toml or [tool.dlrover] of pyproject.toml in the current directory."
 )
-WIDEST = 110
+WIDEST = 120
 NAME_COLUMN = 34
 
 
@@ -77,13 +77,25 @@ def _metavar(option: Option) -> str:
 
 def _entry(option: Option, width: int, styled: bool) -> list[str]:
     names = option_names(option)
-    texts = wrap(option_text(option), width - NAME_COLUMN, break_on_hyphens=False)
+    texts = _wrapped(option_text(option), width - NAME_COLUMN)
     indent = " " * NAME_COLUMN
     shown = "  " + names.replace(option.option, _bold(option.option, styled))
     if len(names) + 4 > NAME_COLUMN:
         return [shown, *(indent + text for text in texts)]
     padding = " " * (NAME_COLUMN - 2 - len(names))
     return [shown + padding + texts[0], *(indent + text for text in texts[1:])]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Wrap, and keep the notes in brackets at the end in one piece where they fit a line."""
+    about, bracket, notes = text.partition("[")
+    if len(notes) < width:
+        notes = notes.replace(" ", _HARD_SPACE)
+    lines = wrap(about + bracket + notes, width, break_on_hyphens=False)
+    return [line.replace(_HARD_SPACE, " ") for line in lines]
+
+
+_HARD_SPACE = "\N{NO-BREAK SPACE}"
 
 
 def _bold(text: str, styled: bool) -> str:

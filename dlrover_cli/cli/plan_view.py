@@ -70,7 +70,7 @@ def render(plan: Plan, console: Console | None = None) -> None:
     if plan.notes:
         _show_heading(console, "Notes")
         for note in plan.notes:
-            console.print(Text(f"- {note}"))
+            _show_line(console, f"- {note}")
 
 
 def to_json(plan: Plan) -> str:
@@ -177,8 +177,9 @@ def _in_words(value: object) -> str:
             return "yes" if value else "no"
         case "" | () | []:
             return "empty"
+        case float():
+            return f"{value:g}"
         case tuple() | list():
             return ", ".join(map(str, value))
         case _:
             return str(value)
-

@@ -33,7 +33,6 @@ def main(args: list[str] | None = None) -> None:
     except UsageError as error:
         explain(error)
         raise SystemExit(int(error.exit_code)) from None
-    check_settings(settings)
     if settings.dry_run:
         _show_plan(settings)
         raise SystemExit(int(ExitCode.SUCCESS))
@@ -44,7 +43,7 @@ def main(args: list[str] | None = None) -> None:
 
 def console() -> NoReturn:
     """The console script `dlrover-run`."""
-    if COMPLETE_VARIABLE in os.environ:
+    if os.environ.get(COMPLETE_VARIABLE):
         from dlrover_cli.cli.typer_adapter import complete
 
         complete(os.environ)
@@ -54,7 +53,7 @@ def console() -> NoReturn:
 def read_settings(argv: Sequence[str]) -> LaunchSettings:
     """The settings that `argv`, this process's environment and the current directory make up."""
     tokens = normalise_argv(argv)
-    # Typer takes a third of the time of a usage error, and most of those are found without it.
+    # Most usage errors are found without Typer, and are told nearly twice as fast without it.
     from dlrover_cli.cli.typer_adapter import read_flags
 
     return resolve_settings(read_flags(tokens, os.environ), os.environ, Path())
@@ -91,6 +90,7 @@ def _show_plan(settings: LaunchSettings) -> None:
     from dlrover_cli.cli.plan_view import render, to_json
     from dlrover_cli.launch.plan import make_plan
 
+    check_settings(settings)
     plan = make_plan(settings)
     try:
         if settings.json_output:

@@ -177,6 +177,11 @@ _RANGES = (
     ("monitor_interval", 0, _ANY),
     ("shutdown_timeout", 0, _ANY),
     ("exit_barrier_timeout", 0, _ANY),
+    ("failover_timeout", 0, _ANY),
+    ("max_node_relaunches", 0, _ANY),
+    ("max_job_restarts", 0, _ANY),
+    ("hang_timeout", 0, _ANY),
+    ("hang_start_grace", 0, _ANY),
     ("node_rank", 0, _ANY),
     ("master_port", 0, 65535),
 )

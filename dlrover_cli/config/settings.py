@@ -21,6 +21,7 @@ class Panel(Enum):
     RENDEZVOUS = "Rendezvous"
     RESTARTS = "Restarts and shutdown"
     LOGS = "Logs"
+    FAILOVER = "Failover"
     PLUGINS = "Plugins"
     INSPECT = "Inspect"
 
@@ -206,7 +207,7 @@ class LaunchSettings:
         panel=Panel.LOGS,
         about="Where log files go; every run makes its own folder there.",
         metavar="DIR",
-        default_text="a temporary directory",
+        default_text="the run directory",
     )
     redirects: str = setting(
         "0",
@@ -291,6 +292,73 @@ class LaunchSettings:
         metavar="MODULE::CLASS",
         torchrun=False,
         env=("DLROVER_DYNAMIC_FAILOVER_EXTENSION", "DLROVER_EXTENSION_DYNAMIC_FAILOVER"),
+    )
+
+    # Failover
+    failover_rules: str | None = setting(
+        None,
+        panel=Panel.FAILOVER,
+        about="Rules on what a failure leads to, for when the extension has no opinion.",
+        metavar="FILE",
+        torchrun=False,
+    )
+    failover_timeout: float = setting(
+        30.0,
+        panel=Panel.FAILOVER,
+        about="How long the extension may take to load, and to answer.",
+        metavar="SECONDS",
+        torchrun=False,
+    )
+    failover_on_error: str = setting(
+        "normal",
+        panel=Panel.FAILOVER,
+        about="What follows when the extension fails: restart as usual, or abort.",
+        metavar="STRATEGY",
+        choices=("normal", "abort"),
+        torchrun=False,
+    )
+    max_node_relaunches: int = setting(
+        3,
+        panel=Panel.FAILOVER,
+        about="How many times a NODE verdict may replace a node.",
+        metavar="N",
+        torchrun=False,
+    )
+    max_job_restarts: int = setting(
+        3,
+        panel=Panel.FAILOVER,
+        about="How many times a GLOBAL verdict may start the whole job afresh.",
+        metavar="N",
+        torchrun=False,
+    )
+    restart_budget_reset: str = setting(
+        "",
+        panel=Panel.FAILOVER,
+        about="Progress that refills the restart budget, such as '500 steps' or '1h'.",
+        metavar="PROGRESS",
+        default_text="never",
+        torchrun=False,
+    )
+    hang_timeout: float = setting(
+        0.0,
+        panel=Panel.FAILOVER,
+        about="No step, heartbeat or output on any rank for so long is a failure.",
+        metavar="SECONDS",
+        default_text="off",
+        torchrun=False,
+    )
+    hang_start_grace: float = setting(
+        600.0,
+        panel=Panel.FAILOVER,
+        about="Time for start-up and compilation before --hang-timeout counts.",
+        metavar="SECONDS",
+        torchrun=False,
+    )
+    interactive: bool = setting(
+        False,
+        panel=Panel.FAILOVER,
+        about="Ask on the terminal what to do about each failure.",
+        torchrun=False,
     )
 
     # Inspect

@@ -37,10 +37,6 @@ class ManagerExtension:
         return extension
 
     @classmethod
-    def unregister_extension(cls, extension: type["ManagerExtension"]) -> None:
-        cls._registered.remove(extension)
-
-    @classmethod
     def extensions(cls) -> list[type["ManagerExtension"]]:
         """The registered subclasses, in the order of their registration."""
         return list(cls._registered)

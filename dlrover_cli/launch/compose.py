@@ -24,11 +24,15 @@ from dlrover_cli.agent.calls import Call
 from dlrover_cli.agent.logs import RunLogsSpecs
 from dlrover_cli.config.derive import parse_signals
 from dlrover_cli.errors import ConfigError, PluginError
+from dlrover_cli.failover.chain import Chain
+from dlrover_cli.failover.decide import Action
 from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.launch.failed import JobFailed
+from dlrover_cli.launch.failover import decision_timeout_of, hosts_control_store, limits_of
 from dlrover_cli.launch.session import Session
 from dlrover_cli.plugins.failover_extension import FailoverExtension, load_failover_extension
 from dlrover_cli.plugins.shims import install_import_shims
+from dlrover_cli.rendezvous.departure import depart
 from dlrover_cli.rendezvous.faults import explain, wait_until_resolvable
 from dlrover_cli.rendezvous.loading import check_rendezvous_backend, create_rendezvous_handler
 from dlrover_cli.rendezvous.local import LocalRendezvous
@@ -87,7 +91,8 @@ def run_agent(
     plugins = load_plugins(config, roots)
     signals = parse_signals(config.signals_to_handle)
     handler = _interruptible(signals, lambda: make_handler(config, roots, session.say))
-    agent = _make_agent(config, entrypoint, args, session, handler, signals, starter)
+    chain = Chain()
+    agent = _make_agent(config, entrypoint, args, session, handler, signals, starter, chain)
     fan_out = (
         MetricsFanOut(plugins.metrics, recorder=session.events.record) if plugins.metrics else None
     )
@@ -102,14 +107,19 @@ def run_agent(
         return dict(result.return_values)
     except SignalException:
         shut_down = False
+        depart(handler)
         events.record(agent.get_event_failed(), config.event_log_handler)
         raise
-    except JobFailed:
+    except JobFailed as failed:
+        if failed.ending.decision.action is Action.REPLACE_NODE:
+            shut_down = False
+            depart(handler)
         raise
     except Exception:
         events.record(agent.get_event_failed(), config.event_log_handler)
         raise
     finally:
+        chain.close()
         session.report.counters = agent.counters
         session.report.ending = agent.ending
         if shut_down:
@@ -160,6 +170,15 @@ def split_endpoint(endpoint: str) -> tuple[str, int]:
     return host, port
 
 
+def _store_address(config: LaunchConfig) -> tuple[str | None, int | None]:
+    """Where torch's own backends keep the store over which the agents meet."""
+    if config.rdzv_handler is not None or config.rdzv_backend not in ("c10d", "static"):
+        return None, None
+    if config.is_local:
+        return None, None
+    return split_endpoint(config.rdzv_endpoint)
+
+
 def check_event_log_handler(name: str) -> None:
     """torch looks this up only after the rendezvous; a wrong name is refused here."""
     try:
@@ -183,9 +202,11 @@ def _make_agent(
     handler: RendezvousHandler,
     signals: tuple[signal.Signals, ...],
     starter: WorkerStarter | None,
+    chain: Chain,
 ) -> LocalElasticAgent:
+    store_addr, store_port = _store_address(config)
     static = config.rdzv_backend == "static" and config.rdzv_handler is None
-    addr, port = split_endpoint(config.rdzv_endpoint) if static else (None, None)
+    addr, port = (store_addr, store_port) if static else (None, None)
     offered: dict[str, Any] = {
         "role": config.role,
         "local_world_size": config.nproc_per_node,
@@ -228,6 +249,11 @@ def _make_agent(
             run_directory=session.run_directory,
             signals=signals,
             join_timeout=float(config.rdzv_configs.get("timeout", 900)),
+            limits=limits_of(config),
+            chain=chain,
+            decision_timeout=decision_timeout_of(config),
+            hosts_control_store=lambda: hosts_control_store(config, store_port),
+            counters=session.counters,
             on_round=note_round,
         ),
     )

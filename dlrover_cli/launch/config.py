@@ -1,6 +1,7 @@
 """What a library user passes to ``elastic_launch``: torch's LaunchConfig and our additions."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -21,6 +22,16 @@ class LaunchConfig(TorchLaunchConfig):
     metrics_settings: dict[str, str] = field(default_factory=dict)
     dynamic_failover_extension: str | None = None
     exit_barrier_timeout: float = 300.0
+    failover_rules: str | None = None
+    failover_table: Mapping[str, object] = field(default_factory=dict)
+    failover_timeout: float = 30.0
+    failover_on_error: str = "normal"
+    max_node_relaunches: int = 3
+    max_job_restarts: int = 3
+    restart_budget_reset: str = ""
+    hang_timeout: float = 0.0
+    hang_start_grace: float = 600.0
+    interactive: bool = False
 
     def __post_init__(self) -> None:
         self.logs_in_run_directory = self.logs_specs is None

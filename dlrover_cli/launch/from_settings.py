@@ -66,6 +66,16 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
         metrics_settings=parse_key_values(settings.metrics_cfg, settings.origin("metrics_cfg")),
         dynamic_failover_extension=settings.dynamic_failover_extension,
         exit_barrier_timeout=settings.exit_barrier_timeout,
+        failover_rules=settings.failover_rules,
+        failover_table=settings.failover_table,
+        failover_timeout=settings.failover_timeout,
+        failover_on_error=settings.failover_on_error,
+        max_node_relaunches=settings.max_node_relaunches,
+        max_job_restarts=settings.max_job_restarts,
+        restart_budget_reset=settings.restart_budget_reset,
+        hang_timeout=settings.hang_timeout,
+        hang_start_grace=settings.hang_start_grace,
+        interactive=settings.interactive,
     )
 
 

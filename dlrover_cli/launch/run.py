@@ -1,12 +1,14 @@
 """One run of ``dlrover-run``: from resolved settings to the end of the job."""
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.launch.outcome import RunReport, reporting
+from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.launch.torchrun import hand_over_to_torchrun
@@ -18,16 +20,18 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
 
     The result file is written on every way out from here on.
     """
+    resume = take_resume(os.environ)
     with reporting(RunReport(settings.result_file, list(argv))) as report:
         check_settings(settings)
         check_script(settings, os.environ)
         if settings.compat == "torchrun":
             hand_over_to_torchrun(settings)
             return
-        session = open_session(report, os.environ, say, {"argv": list(argv)})
+        session = open_session(report, os.environ, say, {"argv": list(argv)}, resume)
         try:
             _run(settings, session)
         except BaseException as error:
+            _replace_this_node(session, argv)
             session.close(error)
             if report.ending is not None:
                 say(f"logs, events and result: {session.run_directory.path}")
@@ -57,6 +61,26 @@ def _run(settings: LaunchSettings, session: Session) -> None:
     finally:
         if starter is not None:
             starter.close(leave_survivors=False)
+
+
+def _replace_this_node(session: Session, argv: Sequence[str]) -> None:
+    """On a single node a NODE verdict means a new launcher; nobody else could start one."""
+    report = session.report
+    if report.ending is None or not report.ending.replaces_itself:
+        return
+    session.events.record("node_replaced", host=socket.gethostname())
+    session.events.close()
+    directory = session.run_directory
+    run_again(
+        argv,
+        Resume(
+            directory.run_id,
+            str(directory.path),
+            directory.agent,
+            report.started,
+            report.ending.settlement.counters,
+        ),
+    )
 
 
 def _limit_threads(settings: LaunchSettings) -> None:

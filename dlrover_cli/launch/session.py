@@ -4,12 +4,14 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli import __version__
+from dlrover_cli.failover.decide import Counters
 from dlrover_cli.launch.outcome import RunReport
+from dlrover_cli.launch.rebuild import Resume
 from dlrover_cli.telemetry.events import EventLog
 from dlrover_cli.telemetry.run_dir import SCHEMA_VERSION, RunDirectory, create_run_directory
 
@@ -22,6 +24,8 @@ class Session:
     events: EventLog
     say: Callable[[str], None]
     report: RunReport
+    counters: Counters = field(default_factory=Counters)
+    """Where the counting goes on."""
 
     def close(self, error: BaseException | None) -> None:
         """Record the end and close the journal."""
@@ -37,8 +41,11 @@ def open_session(
     environ: Mapping[str, str],
     say: Callable[[str], None],
     job: Mapping[str, Any],
+    resume: Resume | None = None,
 ) -> Session:
-    """Make the run directory and start the journal."""
+    """Make the run directory and start the journal, or go on with those of a resumed run."""
+    if resume is not None:
+        return _reopen(report, say, resume)
     directory = create_run_directory(environ, say)
     report.run_directory = directory
     events = EventLog(directory.events, directory.run_id, say)
@@ -58,6 +65,14 @@ def open_session(
     )
     events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
     return Session(directory, events, say, report)
+
+
+def _reopen(report: RunReport, say: Callable[[str], None], resume: Resume) -> Session:
+    directory = RunDirectory(Path(resume.run_directory), resume.run_id, resume.agent, say)
+    report.run_directory, report.started = directory, resume.started
+    events = EventLog(directory.events, directory.run_id, say)
+    events.record("run_resumed", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
+    return Session(directory, events, say, report, resume.counters)
 
 
 def _start_time() -> int | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from dlrover_cli.errors import PluginError
 from dlrover_cli.plugins import shims
@@ -54,19 +55,22 @@ def importable(roots: Sequence[Path]) -> Iterator[None]:
 
 def file_of(module: ModuleType) -> str:
     """The file that a module came from, or what there is instead of one."""
-    attributes = vars(module)  # not getattr: the module may have a __getattr__ that raises
+    attributes = _attributes(module)
     origin = attributes.get("__file__") or getattr(attributes.get("__spec__"), "origin", None)
     return str(origin or next(iter(attributes.get("__path__", [])), "?"))
 
 
 def is_package(module: ModuleType) -> bool:
-    return "__path__" in vars(module)
+    """Whether there can be modules below it."""
+    return "__path__" in _attributes(module)
 
 
-def hidden_candidates(module: ModuleType, roots: Sequence[Path]) -> list[Path]:
-    """Files under `roots` that have the module's name, though it was loaded from elsewhere."""
+def hidden_candidates(name: str, module: ModuleType, roots: Sequence[Path]) -> list[Path]:
+    """Files under `roots` for `name`, though `module` was loaded for it from elsewhere."""
     loaded = Path(file_of(module)).resolve()
-    return [path for path in _candidates(module.__name__, roots) if path.resolve() != loaded]
+    stems = [root.absolute().joinpath(*name.split(".")) for root in roots]
+    files = [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py")]
+    return [path for path in dict.fromkeys(files) if _is_file(path) and path.resolve() != loaded]
 
 
 def _import_level_by_level(name: str, roots: Sequence[Path]) -> ModuleType:
@@ -85,7 +89,7 @@ def _import_level_by_level(name: str, roots: Sequence[Path]) -> ModuleType:
 
 def _extend_path(package: ModuleType, folders: Sequence[Path]) -> None:
     present = list(package.__path__)
-    wanted = [str(folder) for folder in dict.fromkeys(folders) if folder.is_dir()]
+    wanted = [str(folder) for folder in dict.fromkeys(folders) if _is_dir(folder)]
     added = [folder for folder in wanted if folder not in present]
     if added:
         package.__path__ = [*present, *added]
@@ -105,7 +109,7 @@ def _explain(
                 f"there{user_frame(error)}",
                 hint=_dependency_hint(missing),
             )
-        case SyntaxError(filename=str(filename)) if Path(filename).is_file():
+        case SyntaxError(filename=str(filename)) if _is_file(Path(filename)):
             return subject.fault(
                 PluginFault.SYNTAX_ERROR,
                 f"module {name!r} cannot be imported, {filename}:{error.lineno or 1} is not "
@@ -161,7 +165,7 @@ def _near_module(missing: str, roots: Sequence[Path]) -> str | None:
         path.stem
         for root in roots
         for path in _listing(root.absolute().joinpath(*folders))
-        if path.suffix == ".py" or (path.is_dir() and path.name.isidentifier())
+        if path.suffix == ".py" or (_is_dir(path) and path.name.isidentifier())
     }
     near = get_close_matches(wanted, sorted(beside), n=1)
     return ".".join([*folders, near[0]]) if near else None
@@ -183,7 +187,22 @@ def _dependency_hint(missing: str) -> str:
     return f"install what brings {missing.split('.')[0]!r}, or take the import out"
 
 
-def _candidates(name: str, roots: Sequence[Path]) -> list[Path]:
-    stems = [root.absolute().joinpath(*name.split(".")) for root in roots]
-    files = [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py")]
-    return [path for path in dict.fromkeys(files) if path.is_file()]
+def _attributes(module: ModuleType) -> dict[str, Any]:
+    """What a module holds. Not getattr, since it may have a `__getattr__` that raises; and what
+    put itself in its own place in `sys.modules` need not be a module at all."""
+    attributes: dict[str, Any] = getattr(module, "__dict__", {})
+    return attributes
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -96,14 +96,14 @@ def resolve_parsed(reference: Reference, *, subject: Subject, roots: Sequence[Pa
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise _no_attribute(subject, value, name, module, roots) from None
+            raise _no_attribute(subject, reference, module, value, name, roots) from None
         except BaseException as error:  # a module's __getattr__ is the user's code too
             if must_propagate(error):
                 raise
             raise subject.fault(
                 PluginFault.IMPORT_RAISED,
                 f"looking up {name!r} raised {describe(error)}{user_frame(error)}",
-                hint=f"see for yourself: python -c 'import {module.__name__} as m; m.{name}'",
+                hint=f"see for yourself: python -c 'import {reference.module} as m; m.{name}'",
             ) from error
     return Found(subject, value)
 
@@ -185,17 +185,22 @@ def _as_module(path: str) -> str:
 
 
 def _no_attribute(
-    subject: Subject, owner: object, name: str, module: ModuleType, roots: Sequence[Path]
+    subject: Subject,
+    reference: Reference,
+    module: ModuleType,
+    owner: object,
+    name: str,
+    roots: Sequence[Path],
 ) -> PluginError:
     where = (
-        f"module {module.__name__!r} ({file_of(module)})"
+        f"module {reference.module!r} ({file_of(module)})"
         if owner is module
         else f"{getattr(owner, '__qualname__', None) or _what_it_is(owner)}"
     )
     classes = _classes_in(owner)
     near = get_close_matches(name, classes, n=1)
-    hidden = hidden_candidates(module, roots)
-    submodule = f"{module.__name__}.{name}"
+    hidden = hidden_candidates(reference.module, module, roots)
+    submodule = f"{reference.module}.{name}"
     if owner is module and is_package(module) and find_spec(submodule) is not None:
         hint = f"{name!r} is a module of its own: write {submodule}::Class"
     elif near:

@@ -106,6 +106,17 @@ def holder_of_port(port: int) -> str | None:
     return None
 
 
+def hosts_port(port: int) -> bool:
+    """Whether this process itself listens on a local TCP port."""
+    inodes = set(_listening_inodes(port))
+    with suppress(OSError):
+        for fd in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(fd) in inodes:
+                    return True
+    return False
+
+
 def _listening_inodes(port: int) -> Iterator[str]:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

@@ -40,6 +40,7 @@ class EventLog:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o600)
+            self._seq = path.read_bytes().count(b"\n")  # a resumed run goes on counting
         except OSError as error:
             self._give_up(error)
 

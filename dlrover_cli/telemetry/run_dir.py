@@ -75,6 +75,10 @@ class RunDirectory:
             return None
         return path
 
+    @property
+    def failures(self) -> Path:
+        return self.node / "failures"
+
     def write_failure(self, number: int, content: Mapping[str, Any]) -> Path | None:
         """Keep one failure for later replay."""
         return self.write_document(f"nodes/{self.agent}/failures/{number}.json", content)
@@ -124,6 +128,6 @@ def _create(runs: Path, run_id: str, agent: str, on_problem: Callable[[str], Non
     directory = RunDirectory(runs / run_id, run_id, agent, on_problem)
     for path in (directory.path, directory.path / "nodes", directory.node):
         path.mkdir(mode=0o700, exist_ok=True)
-    for path in (directory.logs, directory.node / "failures"):
+    for path in (directory.logs, directory.failures):
         path.mkdir(mode=0o700)
     return directory

@@ -4,6 +4,7 @@ A worker's end, a peer's decision, a finished rendezvous and a signal all become
 agent's main thread takes them one at a time from :meth:`Inbox.next`; nothing else blocks it.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class HasFileno(Protocol):
@@ -39,6 +40,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._queue: deque[object] = deque()
+        # Re-entrant, since a signal handler may post while the same thread does.
+        self._closing = threading.RLock()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -46,12 +49,12 @@ class Inbox:
     def post(self, observation: object) -> None:
         """Queue an observation and wake the agent."""
         self._queue.append(observation)
-        try:
-            os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            pass  # the pipe is full, so the agent is awake already
-        except OSError:
-            pass  # closed: the agent is gone, and nobody is left to tell
+        with self._closing:
+            if self._wake_write < 0:
+                return  # the agent is gone, and nobody is left to tell
+            # A full pipe means that the agent is awake already.
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._wake_write, b"\0")
 
     def watch(self, source: HasFileno, read: Callable[[], Iterable[object]]) -> None:
         """Call ``read`` in the agent's thread when ``source`` has data; queue what it returns."""
@@ -76,11 +79,14 @@ class Inbox:
                     self._queue.extend(key.data())
 
     def close(self) -> None:
-        """Release the descriptors. Later posts are dropped."""
-        self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-        self._wake_write = -1
+        """Release the descriptors. Later posts are dropped; a second call does nothing."""
+        with self._closing:
+            if self._wake_write < 0:
+                return
+            wake_write, self._wake_write = self._wake_write, -1
+            self._selector.close()
+            os.close(self._wake_read)
+            os.close(wake_write)
 
     @contextmanager
     def receiving_signals(self, signals: Iterable[signal.Signals]) -> Iterator[None]:
@@ -92,7 +98,7 @@ class Inbox:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        old: dict[signal.Signals, object] = {}
+        old: dict[signal.Signals, Any] = {}
         for signum in signals:
             before = signal.getsignal(signum)
             if signum == signal.SIGHUP and before == signal.SIG_IGN:
@@ -103,7 +109,8 @@ class Inbox:
             yield
         finally:
             for signum, handler in old.items():
-                signal.signal(signum, handler)  # type: ignore[arg-type]
+                # None: installed by something else than Python, which we cannot put back.
+                signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self.post(SignalReceived(signal.Signals(signum)))

@@ -6,21 +6,26 @@ subreaper: whatever a worker leaves behind becomes its child and can be found an
 talks to it over one stream socket; when that socket closes, for whatever reason, everything that
 was started here is killed.
 
-Requests            {"op": "start", "id", "argv", "env"} with descriptors for 0, 1 and 2
+Requests            {"op": "start", "id", "argv", "env", "fds": [number, …]}
+                                                          each descriptor gets its number
                     {"op": "signal", "id", "signal"}      to the worker's process group
                     {"op": "sweep", "deadline"}           SIGKILL everything below this process
                     {"op": "guard", "pids"}               kill these too, should the agent vanish
-                    {"op": "leave"}                       exit and leave survivors alone
+                    {"op": "relay", "fds": […]}           a stream that outlives its worker, targets
+                    {"op": "leave"}                       leave survivors alone: relay, then exit
 Reports             {"event": "started", "id", "pid"}
                     {"event": "start_failed", "id", "errno", "error"}
                     {"event": "exited", "id", "pid", "status", "time_ns", "cpu_seconds",
                      "max_rss_kb"}
                     {"event": "swept", "stuck": [pid, …]}
+
+Arguments and variables are any bytes; they travel as latin-1 (see `packed`).
 """
 
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
@@ -30,10 +35,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 _LENGTH = struct.Struct("!I")
+_MOST_DESCRIPTORS = 250  # the kernel takes 253 in one message
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # A terminal or a supervisor may send these to every process it can see; the agent decides.
@@ -41,6 +48,7 @@ _SHIELDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # The interpreter ignores these for itself; programs that it starts expect the default.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _SWEEP_RESCAN_SECONDS = 0.05
+_LAST_SWEEP_SECONDS = 5.0
 
 
 class Channel:
@@ -66,7 +74,10 @@ class Channel:
     def receive(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Read once and yield every complete message; raise EOFError when the peer is gone."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, 1 << 20, 16)
+            # Without the flag, what belongs to one worker would be inherited by all others.
+            data, fds, _, _ = socket.recv_fds(
+                self._socket, 1 << 20, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionError as gone:
             raise EOFError from gone
         if not data:
@@ -77,7 +88,7 @@ class Channel:
             body = bytes(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
             message = json.loads(body)
-            count = int(message.get("fds", 0))
+            count = len(message.get("fds", ()))
             taken, self._fds = self._fds[:count], self._fds[count:]
             yield message, taken
 
@@ -91,6 +102,34 @@ class Channel:
         return end if len(self._buffer) >= end else None
 
 
+def packed(text: str) -> str:
+    """A text of this process's encoding as its bytes in latin-1, which JSON carries unchanged."""
+    return os.fsencode(text).decode("latin-1")
+
+
+@dataclass(slots=True)
+class Relay:
+    """A stream that somebody still holds although its worker has ended."""
+
+    source: int
+    targets: list[int]
+
+    def copy_once(self) -> bool:
+        """Copy what is there. False at the end of the stream."""
+        try:
+            data = os.read(self.source, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:  # a pseudo-terminal reports its last writer's end as EIO
+            return False
+        for target in tuple(self.targets):
+            try:
+                write_all(target, data)
+            except OSError:  # nobody reads there; the writer must not suffer for it
+                self.targets.remove(target)
+        return bool(data)
+
+
 class Nursery:
     """Serves one agent until it leaves or its end of the channel closes."""
 
@@ -98,6 +137,7 @@ class Nursery:
         self._channel = channel
         self._workers: dict[int, str] = {}
         self._guarded: dict[int, str] = {}
+        self._relays: list[Relay] = []
         self._keep_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
         self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -120,54 +160,89 @@ class Nursery:
                 if self._channel.fileno() in ready and not self._handle_requests():
                     return
 
+    def kill_everything(self) -> None:
+        """The agent is gone, or we are about to be: end what was started and what was entrusted."""
+        kill_families(self._guarded, _LAST_SWEEP_SECONDS)
+        self._sweep(_LAST_SWEEP_SECONDS)
+
+    def relay(self) -> None:
+        """Copy the streams that survivors hold, until they have closed them."""
+        self._channel.close()
+        for signum in _SHIELDED:
+            signal.signal(signum, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them from here on
+        self._reap()
+        with selectors.DefaultSelector() as selector:
+            for relay in self._relays:
+                selector.register(relay.source, selectors.EVENT_READ, relay)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    if not key.data.copy_once():
+                        selector.unregister(key.data.source)
+
     def _handle_requests(self) -> bool:
         try:
             for message, fds in self._channel.receive():
                 if message["op"] == "leave":
+                    self.relay()
                     return False
                 self._handle(message, fds)
         except (EOFError, BrokenPipeError):
-            self._sweep(deadline=5.0)
-            self._kill_guarded()
+            self.kill_everything()
             return False
         return True
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         match message["op"]:
             case "start":
-                self._start(message["id"], message["argv"], message["env"], fds)
+                self._start(message, fds)
             case "signal":
                 self._signal(message["id"], message["signal"])
             case "guard":
-                self._guarded = {pid: _start_time(pid) for pid in message["pids"]}
+                self._guarded = {pid: start_time(pid) for pid in message["pids"]}
+            case "relay":
+                self._relays.append(Relay(fds[0], fds[1:]))
             case "sweep":
                 stuck = self._sweep(message["deadline"])
                 self._channel.send({"event": "swept", "stuck": stuck})
 
-    def _start(self, id_: str, argv: list[str], env: dict[str, str], fds: list[int]) -> None:
-        failed_read, failed_write = os.pipe2(os.O_CLOEXEC)
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(parent, argv, env, fds, failed_write)
-        os.close(failed_write)
-        for fd in fds:
-            os.close(fd)
-        with open(failed_read, "rb") as pipe:
-            failure = pipe.read()
-        if failure:
-            os.waitpid(pid, 0)
-            code = int(failure)
+    def _start(self, message: dict[str, Any], fds: list[int]) -> None:
+        id_ = message["id"]
+        try:
+            pid = self._fork_worker(message, fds)
+        except OSError as error:
+            code = error.errno or errno.EIO
             self._channel.send(
                 {"event": "start_failed", "id": id_, "errno": code, "error": os.strerror(code)}
             )
             return
+        finally:
+            for fd in fds:
+                os.close(fd)
         self._workers[pid] = id_
         self._channel.send({"event": "started", "id": id_, "pid": pid})
 
+    def _fork_worker(self, message: dict[str, Any], fds: list[int]) -> int:
+        """The pid of a process that executes the worker's program. Raises OSError."""
+        failed_read, failed_write = os.pipe2(os.O_CLOEXEC)
+        parent = os.getpid()
+        with open(failed_read, "rb") as pipe:
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    self._become_worker(parent, message, fds, failed_write)
+            finally:
+                os.close(failed_write)
+            failure = pipe.read()
+        if failure:
+            os.waitpid(pid, 0)
+            raise OSError(int(failure), os.strerror(int(failure)))
+        return pid
+
     def _become_worker(
-        self, parent: int, argv: list[str], env: dict[str, str], fds: list[int], failed: int
+        self, parent: int, message: dict[str, Any], fds: list[int], failed: int
     ) -> NoReturn:
+        code = errno.EINVAL
         try:
             os.setsid()
             self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -177,18 +252,24 @@ class Nursery:
             for signum in (*_SHIELDED, *_RESTORED, signal.SIGCHLD):
                 if signum != signal.SIGHUP or not self._keep_hangup_ignored:
                     signal.signal(signum, signal.SIG_DFL)
-            for target, fd in enumerate(fds):
-                os.dup2(fd, target)
+            argv = [part.encode("latin-1") for part in message["argv"]]
+            env = {
+                name.encode("latin-1"): value.encode("latin-1")
+                for name, value in message["env"].items()
+            }
+            failed = _place_descriptors(fds, message["fds"], failed)
             os.execvpe(argv[0], argv, env)
         except OSError as error:
-            os.write(failed, str(error.errno or errno.EIO).encode())
+            code = error.errno or errno.EIO
         finally:
+            # Here after any failure, also one that is no OSError, such as a zero byte.
+            os.write(failed, str(code).encode())
             os._exit(127)
 
     def _signal(self, id_: str, signum: int) -> None:
         for pid, worker in self._workers.items():
             if worker == id_:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):  # gone, or no longer ours to signal
                     os.killpg(pid, signum)
 
     def _reap(self) -> bool:
@@ -202,16 +283,16 @@ class Nursery:
                 return True
             id_ = self._workers.pop(pid, None)
             if id_ is not None:
-                self._report_exit(id_, pid, wait_status, usage.ru_utime + usage.ru_stime, usage)
+                self._report_exit(id_, pid, wait_status, usage)
 
-    def _report_exit(self, id_: str, pid: int, wait_status: int, cpu: float, usage: Any) -> None:
+    def _report_exit(self, id_: str, pid: int, wait_status: int, usage: Any) -> None:
         report = {
             "event": "exited",
             "id": id_,
             "pid": pid,
             "status": os.waitstatus_to_exitcode(wait_status),
             "time_ns": time.time_ns(),
-            "cpu_seconds": round(cpu, 3),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,
         }
         with contextlib.suppress(OSError):  # the agent is gone; the sweep follows
@@ -221,26 +302,89 @@ class Nursery:
         """Kill everything below this process; return the pids that would not go in time."""
         end = time.monotonic() + deadline
         while True:
-            for pid in _descendants(os.getpid()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill(_below([os.getpid()], live_processes()))
             if not self._reap():
                 return []
             if time.monotonic() >= end:
-                return _descendants(os.getpid())
+                return sorted(_below([os.getpid()], live_processes()))
             # A child's end cuts the wait short; its length only bounds how stale the list may get.
             if select.select([self._child_ended], [], [], _SWEEP_RESCAN_SECONDS)[0]:
                 os.read(self._child_ended, 4096)
 
-    def _kill_guarded(self) -> None:
-        for pid, started in self._guarded.items():
-            if started and _start_time(pid) == started:
-                for victim in (*_descendants(pid), pid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(victim, signal.SIGKILL)
+
+def _place_descriptors(fds: Sequence[int], numbers: Sequence[int], failed: int) -> int:
+    """Give each descriptor its number; returns where ``failed``, which stays ours, is now."""
+    above = max((*numbers, *fds, failed)) + 1
+    failed = fcntl.fcntl(failed, fcntl.F_DUPFD_CLOEXEC, above)
+    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in fds]
+    for copy, number in zip(copies, numbers, strict=True):
+        os.dup2(copy, number)
+    return failed
 
 
-def _start_time(pid: int) -> str:
+@dataclass(frozen=True, slots=True)
+class ProcessEntry:
+    """One live process, as /proc shows it."""
+
+    pid: int
+    parent: int
+    session: int
+
+
+def live_processes() -> list[ProcessEntry]:
+    """Every process of the machine that is more than a zombie."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                state, parent, _, session = stat.read().rpartition(b")")[2].split()[:4]
+        except OSError:
+            continue
+        if state not in (b"Z", b"X"):
+            found.append(ProcessEntry(int(name), int(parent), int(session)))
+    return found
+
+
+def kill_families(leaders: Mapping[int, str], deadline: float) -> list[int]:
+    """SIGKILL these processes, all below them, all in the sessions they lead; return who stayed.
+
+    ``leaders`` has the start time of each, for its number may belong to somebody else by now.
+    """
+    end = time.monotonic() + deadline
+    ours = {pid for pid, since in leaders.items() if since and start_time(pid) in ("", since)}
+    while True:
+        processes = live_processes()
+        members = {each.pid for each in processes if each.pid in ours or each.session in ours}
+        victims = members | _below(members, processes)
+        if not victims or time.monotonic() >= end:
+            return sorted(victims)
+        _kill(victims)
+        time.sleep(_SWEEP_RESCAN_SECONDS / 10)
+
+
+def _below(roots: Collection[int], processes: Iterable[ProcessEntry]) -> set[int]:
+    """The descendants of these processes."""
+    children: dict[int, list[int]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    pending = list(roots)
+    while pending:
+        below = children.get(pending.pop(), [])
+        found.update(below)
+        pending += below
+    return found
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):  # gone, or no longer ours to signal
+            os.kill(pid, signal.SIGKILL)
+
+
+def start_time(pid: int) -> str:
     """When the process started, as the kernel counts it; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
@@ -249,31 +393,29 @@ def _start_time(pid: int) -> str:
         return ""
 
 
-def _descendants(root: int) -> list[int]:
-    """Every live process below ``root``, read from /proc."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything, waiting where the descriptor would not. Raises OSError."""
+    view = memoryview(data)
+    while view:
         try:
-            with open(f"/proc/{entry}/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] not in b"ZX":
-            children.setdefault(int(fields[1]), []).append(int(entry))
-    found: list[int] = []
-    pending = [root]
-    while pending:
-        below = children.get(pending.pop(), [])
-        found += below
-        pending += below
-    return found
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            # Whoever shares the terminal or pipe with us has made it non-blocking.
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
 
 
 def main() -> None:
     """Serve the agent whose socket is the descriptor named on the command line."""
-    Nursery(Channel(socket.socket(fileno=int(sys.argv[1])))).serve()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.set_inheritable(False)
+    nursery = Nursery(Channel(sock))
+    try:
+        nursery.serve()
+    except BaseException:
+        nursery.kill_everything()
+        raise
 
 
 if __name__ == "__main__":

@@ -13,12 +13,22 @@ import selectors
 import struct
 import termios
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from dlrover_cli.workers.nursery import Relay, write_all
 
 _CHUNK = 1 << 16
 _TAIL_BYTES = 1 << 16
+# More than a pipe holds: reading this much gets all that an ended worker wrote, even while
+# something that it left behind keeps writing.
+_DRAIN_BYTES = 1 << 20
+# A longer line goes out in pieces, so that a worker that never ends one cannot fill our memory.
 _LONGEST_LINE = 1 << 20
+# A console that accepts nothing (a stopped terminal) must not hold up the end, or a verdict.
+_FINISH_SECONDS = 5.0
+_TAIL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,9 @@ class _Route:
     file: int | None
     filtered: int | None
     tail: bytearray = field(default_factory=bytearray)
-    partial: bytearray = field(default_factory=bytearray)
+    line: bytearray = field(default_factory=bytearray)
+    line_begun: bool = False
+    """Whether the first piece of the line has gone out already."""
 
 
 class StreamPump:
@@ -72,6 +84,8 @@ class StreamPump:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._wanted: deque[tuple[_Route, threading.Event]] = deque()
+        self._finishing = False
         self._thread: threading.Thread | None = None
         self._reported: set[str] = set()
 
@@ -92,34 +106,46 @@ class StreamPump:
             self._thread.start()
 
     def tail(self, local_rank: int, name: str) -> str | None:
-        """The last 64 KiB of a pumped stream; None if the stream does not pass through here."""
+        """The last 64 KiB that were written; None if the stream does not pass through here."""
         route = self._routes.get((local_rank, name))
-        return None if route is None else bytes(route.tail).decode("utf-8", "replace")
-
-    def finish(self) -> None:
-        """Copy what has been written, then stop; whoever still holds a pipe is cut off."""
-        if self._thread is not None:
+        if route is None:
+            return None
+        if self._thread is not None and self._thread.is_alive():
+            copied = threading.Event()
+            self._wanted.append((route, copied))
             os.write(self._wake_write, b"\0")
-            # A console that accepts nothing (a stopped terminal) must not hold up the end.
-            self._thread.join(timeout=5.0)
-        if self._thread is None or not self._thread.is_alive():
-            self._close_files()
+            copied.wait(_TAIL_SECONDS)
+        return bytes(route.tail[-_TAIL_BYTES:]).decode("utf-8", "replace")
+
+    def finish(self) -> list[Relay]:
+        """Copy what has been written, then stop. Returns the streams that somebody still holds."""
+        if self._thread is not None:
+            self._finishing = True
+            os.write(self._wake_write, b"\0")
+            self._thread.join(_FINISH_SECONDS)
+            if self._thread.is_alive():
+                return []  # stuck at the console; its descriptors stay open for it
+        held = [_held(route) for route in self._routes.values() if route.source >= 0]
+        self._close_files(keep={fd for relay in held for fd in (relay.source, *relay.targets)})
+        return held
 
     def _open_pumped(self, local_rank: int, name: str, plan: StreamPlan) -> int:
-        file = None if plan.file is None else self._try_open(plan.file)
-        filtered = None
-        if plan.line_filter is not None:
-            filtered = self._filters.get(plan.line_filter.path)
-            if filtered is None:
-                filtered = self._try_open(plan.line_filter.path)
-                if filtered is not None:
-                    self._filters[plan.line_filter.path] = filtered
         source, sink = _open_pipe_like(plan.console)
         os.set_blocking(source, False)
+        file = None if plan.file is None else self._try_open(plan.file)
+        filtered = None if plan.line_filter is None else self._open_filter(plan.line_filter.path)
         route = _Route(source, plan, file, filtered)
         self._routes[local_rank, name] = route
         self._selector.register(source, selectors.EVENT_READ, route)
         return sink
+
+    def _open_filter(self, path: str) -> int | None:
+        if path not in self._filters:
+            fd = self._try_open(path)
+            if fd is None:
+                return None
+            self._filters[path] = fd
+        return self._filters[path]
 
     def _try_open(self, path: str) -> int | None:
         try:
@@ -128,86 +154,84 @@ class StreamPump:
             self._report(path, error)
             return None
 
+    # ---- the pump's own thread -----------------------------------------------------------------
+
     def _run(self) -> None:
-        open_routes = len(self._routes)
-        finishing = False
-        while open_routes and not finishing:
+        while not self._finishing:
             for key, _ in self._selector.select():
                 if key.data is None:
-                    finishing = True
-                elif not self._copy_once(key.data):
-                    self._end(key.data)
-                    open_routes -= 1
-        if finishing:
-            for route in self._routes.values():
-                if route.source >= 0:
-                    self._drain(route)
-                    self._end(route)
+                    self._answer_wanted()
+                else:
+                    self._copy(key.data, _CHUNK)
+        for route in self._routes.values():
+            self._copy(route, _DRAIN_BYTES)
+            self._flush_line(route)
+        self._answer_wanted()
 
-    def _copy_once(self, route: _Route) -> bool:
-        """Copy one chunk. False at the end of the stream."""
-        try:
-            chunk = os.read(route.source, _CHUNK)
-        except BlockingIOError:
-            return True
-        except OSError:  # a pseudo-terminal reports its last writer's end as EIO
-            return False
-        if not chunk:
-            return False
-        self._deliver(route, chunk)
-        return True
+    def _answer_wanted(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, _CHUNK)
+        while self._wanted:
+            route, copied = self._wanted.popleft()
+            self._copy(route, _DRAIN_BYTES)
+            copied.set()
 
-    def _drain(self, route: _Route) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := os.read(route.source, _CHUNK):
-                self._deliver(route, chunk)
+    def _copy(self, route: _Route, most: int) -> None:
+        """Copy what is there, up to about ``most`` bytes; close the route at the stream's end."""
+        while route.source >= 0 and most > 0:
+            try:
+                chunk = os.read(route.source, _CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:  # a pseudo-terminal reports its last writer's end as EIO
+                chunk = b""
+            if not chunk:
+                self._end(route)
+                return
+            most -= len(chunk)
+            self._deliver(route, chunk)
+
+    def _end(self, route: _Route) -> None:
+        self._flush_line(route)
+        self._selector.unregister(route.source)
+        os.close(route.source)
+        route.source = -1
 
     def _deliver(self, route: _Route, chunk: bytes) -> None:
         route.tail += chunk
         if len(route.tail) > 2 * _TAIL_BYTES:
             del route.tail[:-_TAIL_BYTES]
         if route.file is not None and not self._write_file(route.file, chunk, route.plan.file):
+            os.close(route.file)
             route.file = None
         if route.plan.prefix or route.filtered is not None:
-            self._deliver_lines(route, chunk)
+            self._write_lines(route, list(_whole_lines(route, chunk)))
         elif route.plan.console is not None:
             _write_console(route.plan.console, chunk)
 
-    def _deliver_lines(self, route: _Route, chunk: bytes) -> None:
-        route.partial += chunk
-        lines = route.partial.split(b"\n")
-        route.partial = lines.pop()
-        if len(route.partial) > _LONGEST_LINE:
-            lines.append(route.partial)
-            route.partial = bytearray()
-        self._write_lines(route, [bytes(line) + b"\n" for line in lines])
+    def _flush_line(self, route: _Route) -> None:
+        if route.line:
+            self._write_lines(route, [_begun(route, bytes(route.line))])
+            route.line.clear()
 
     def _write_lines(self, route: _Route, lines: Sequence[bytes]) -> None:
-        prefix = route.plan.prefix.encode()
-        if route.plan.console is not None and lines:
-            _write_console(route.plan.console, b"".join(prefix + line for line in lines))
+        if not lines:
+            return
+        if route.plan.console is not None:
+            _write_console(route.plan.console, b"".join(lines))
         if route.filtered is None or route.plan.line_filter is None:
             return
         needles = [needle.encode() for needle in route.plan.line_filter.needles]
-        kept = [prefix + line for line in lines if any(needle in line for needle in needles)]
+        start = len(route.plan.prefix.encode())
+        kept = [line for line in lines if any(line.find(needle, start) >= 0 for needle in needles)]
         if kept and not self._write_file(
             route.filtered, b"".join(kept), route.plan.line_filter.path
         ):
             route.filtered = None
 
-    def _end(self, route: _Route) -> None:
-        if route.partial:
-            self._write_lines(route, [bytes(route.partial)])
-            route.partial = bytearray()
-        self._selector.unregister(route.source)
-        os.close(route.source)
-        route.source = -1
-
     def _write_file(self, fd: int, data: bytes, path: str | None) -> bool:
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, data)
         except OSError as error:
             self._report(path or "", error)
             return False
@@ -220,17 +244,39 @@ class StreamPump:
                 f"cannot write the log {path}: {error.strerror}; the job goes on without it"
             )
 
-    def _close_files(self) -> None:
+    def _close_files(self, keep: set[int]) -> None:
+        opened = [self._wake_read, self._wake_write, *self._filters.values()]
         for route in self._routes.values():
-            if route.source >= 0:
-                os.close(route.source)
-            if route.file is not None:
-                os.close(route.file)
-        for fd in self._filters.values():
-            os.close(fd)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+            opened += [fd for fd in (route.source, route.file) if fd is not None and fd >= 0]
         self._selector.close()
+        for fd in set(opened) - keep:
+            os.close(fd)
+
+
+def _whole_lines(route: _Route, chunk: bytes) -> Iterator[bytes]:
+    """The lines that the chunk completes, each with its prefix; the rest stays with the route."""
+    *whole, rest = chunk.split(b"\n")
+    for line in whole:
+        yield _begun(route, bytes(route.line) + line + b"\n")
+        route.line.clear()
+        route.line_begun = False
+    route.line += rest
+    if len(route.line) > _LONGEST_LINE:
+        yield _begun(route, bytes(route.line))
+        route.line.clear()
+
+
+def _begun(route: _Route, piece: bytes) -> bytes:
+    """A line, or a piece of one; the first piece gets the prefix."""
+    prefix = b"" if route.line_begun else route.plan.prefix.encode()
+    route.line_begun = True
+    return prefix + piece
+
+
+def _held(route: _Route) -> Relay:
+    """A stream without its pump. A teed one goes on in its file only, as under torchrun."""
+    console = None if route.plan.prefix else route.plan.console
+    return Relay(route.source, [fd for fd in (route.file, console) if fd is not None])
 
 
 def _open_for_writing(path: str) -> int:
@@ -241,7 +287,10 @@ def _open_pipe_like(console: int | None) -> tuple[int, int]:
     """A pipe, or a raw pseudo-terminal of the same size where the console is a terminal."""
     if console is None or not os.isatty(console):
         return os.pipe2(os.O_CLOEXEC)
-    source, sink = os.openpty()
+    try:
+        source, sink = os.openpty()
+    except OSError:  # none left, or none in this container
+        return os.pipe2(os.O_CLOEXEC)
     mode = termios.tcgetattr(sink)
     mode[1] &= ~termios.OPOST
     mode[3] &= ~termios.ECHO
@@ -253,10 +302,6 @@ def _open_pipe_like(console: int | None) -> tuple[int, int]:
 
 
 def _write_console(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(fd, view) :]
-    except OSError:
-        # Nobody reads the console any more; the worker would have got SIGPIPE, the files go on.
-        return
+    # Nobody reads the console any more; the worker would have got SIGPIPE, the files go on.
+    with contextlib.suppress(OSError):
+        write_all(fd, data)

@@ -68,6 +68,10 @@ class TestAsDlroverHasIt:
             3,
         )
 
+    def test_what_dlrover_does_not_have_is_given_by_keyword_only(self) -> None:
+        with pytest.raises(TypeError):
+            AgentFailureInfo(1, "log", {}, 3, FailureKind.EXIT)  # type: ignore[misc]
+
     def test_the_agents_own_call_works(self) -> None:
         info = AgentFailureInfo(node_rank=0, log_content="{}")
         assert info.extra_info == {}

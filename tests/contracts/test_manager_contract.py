@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from dlrover_cli.contracts import ManagerExtension, NodeInfo
 
 
@@ -13,16 +15,12 @@ def test_a_node_is_known_by_its_id_alone() -> None:
     assert NodeInfo("n1") == NodeInfo(id="n1", hostname=None, ip_address=None, envs={})
 
 
-def test_registering_is_a_decorator_that_returns_the_class() -> None:
-    before = ManagerExtension.extensions()
+def test_registering_is_a_decorator_that_returns_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ManagerExtension, "_registered", [])
 
     @ManagerExtension.register_extension
     class Replaces(ManagerExtension):
         pass
 
-    try:
-        ManagerExtension.register_extension(Replaces)
-        assert ManagerExtension.extensions() == [*before, Replaces]
-    finally:
-        ManagerExtension.unregister_extension(Replaces)
-    assert ManagerExtension.extensions() == before
+    ManagerExtension.register_extension(Replaces)
+    assert ManagerExtension.extensions() == [Replaces]

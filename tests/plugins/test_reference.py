@@ -166,6 +166,28 @@ class TestLoading:
         user.write("test/deeper/user_def_failover.py", EXTENSION)
         assert load("test.deeper.user_def_failover::MyExtension", DynamicFailoverExtension)
 
+    def test_an_object_that_took_the_modules_place_is_looked_into(
+        self, user: UserCode, load: Load
+    ) -> None:
+        user.write(
+            "mymod.py",
+            """
+            import sys
+            class Cls: pass
+            class Lazy:
+                __slots__ = ()
+                Cls = Cls
+            sys.modules[__name__] = Lazy()
+            """,
+        )
+        assert getattr(load("mymod::Cls"), "__name__", None) == "Cls"
+        refused(lambda: load("mymod::Gone"), PluginFault.NO_ATTRIBUTE)
+
+    def test_a_root_that_is_not_there_does_no_harm(self, user: UserCode) -> None:
+        user.write("mymod.py", "class Cls: pass\n")
+        roots = [user.root / "gone", user.root]
+        assert load_reference("mymod::Cls", option="--plugin", base=None, roots=roots)
+
 
 class TestModuleFaults:
     def test_a_missing_module_says_which_file_was_looked_for(

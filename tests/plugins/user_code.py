@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 
 class UserCode:
@@ -42,6 +43,9 @@ def _is_stand_in(name: str) -> bool:
 
 
 def _is_under(root: Path, name: str) -> bool:
-    attributes = vars(sys.modules[name])  # not getattr: a module may have a __getattr__
+    module = sys.modules[name]
+    if not isinstance(module, ModuleType):
+        return True  # only a test puts such a thing there
+    attributes = vars(module)  # not getattr: a module may have a __getattr__
     places = [attributes.get("__file__"), *attributes.get("__path__", [])]
     return any(isinstance(place, str) and root in Path(place).parents for place in places)

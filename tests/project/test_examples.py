@@ -47,14 +47,11 @@ def test_ddp_training_goes_on_from_its_checkpoint_after_a_crash(launch, tmp_path
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("command", ["torchrun", "dlrover-run"])
-def test_a_resumed_training_gives_the_losses_of_an_undisturbed_one(launch, tmp_path, command):
+def test_a_resumed_training_gives_the_losses_of_an_undisturbed_one(launch, tmp_path):
     losses = []
     for name, crash in (("calm", []), ("crash", ["--crash-at-step", "9", "--crash-rank", "0"])):
         finished = launch(
-            [*STANDALONE, "--max-restarts=1", TRAIN, "--checkpoint", tmp_path / name, *crash],
-            command=command,
-            env=TORCHRUN_RECOVERY if command == "torchrun" else {},
+            [*STANDALONE, "--max-restarts=1", TRAIN, "--checkpoint", tmp_path / name, *crash]
         )
         assert finished.returncode == 0, finished
         losses.append([loss for _epoch, loss, _step in EPOCH.findall(finished.stdout)])

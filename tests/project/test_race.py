@@ -89,9 +89,9 @@ def test_percentiles_are_values_that_were_measured():
 
 
 @pytest.mark.full
-def test_the_real_contenders_finish_every_two_worker_figure(tmp_path):
+def test_the_real_contenders_finish_each_kind_of_figure(tmp_path):
     output = tmp_path / "race.md"
-    names = [name for name in FIGURES if not name.endswith("_8")]
+    names = ["help", "first_line", "first_step_2", "recover_all_reduce_2", "exit"]
     assert race.main([*names, "--repeat=1", f"--output={output}"]) == 0
     document = json.loads(output.with_suffix(".json").read_text())
     failures = {

@@ -279,20 +279,25 @@ class TestAHandlerThatBlocks:
 
 class TestInstalling:
     def test_torchs_metrics_reach_the_fan_out_until_it_is_undone(self, harness: Harness) -> None:
-        before, ours = Keeps(), Keeps()
-        undo_before = install(before)
-        fan_out = harness.fan_out(ours)
-        undo = install(fan_out)
-        metrics.put_metric("agent", 1)
-        metrics.put_metric("user", 2, "a group of the user's")
-        undo()
-        metrics.put_metric("agent", 3)
-        metrics.put_metric("user", 4, "a group of the user's")
-        undo_before()
-        metrics.put_metric("agent", 5)
+        nothing = metrics.NullMetricHandler()
+        agents, default, ours = Keeps(), Keeps(), Keeps()
+        metrics.configure(agents, "torchelastic")
+        metrics.configure(default)
+        try:
+            fan_out = harness.fan_out(ours)
+            undo = install(fan_out)
+            metrics.put_metric("agent", 1)
+            metrics.put_metric("user", 2, "a group of the user's")
+            undo()
+            metrics.put_metric("agent", 3)
+            metrics.put_metric("user", 4, "a group of the user's")
+        finally:
+            metrics.configure(nothing, "torchelastic")
+            metrics.configure(nothing)
         fan_out.close(10)
         assert ours.values == [1, 2]
-        assert before.values == [3, 4]
+        assert agents.values == [3]
+        assert default.values == [4]
 
 
 HANDLERS = """

@@ -1,0 +1,32 @@
+"""One line for people about every decision."""
+
+from dlrover_cli.agent.facts import describe_status
+from dlrover_cli.agent.judge import Settlement
+from dlrover_cli.failover.decide import Action
+
+_FOLLOWS = {
+    Action.RESTART_WORKERS: "restarting all workers",
+    Action.RESTART_JOB: "restarting the job",
+    Action.REPLACE_NODE: "replacing the node",
+    Action.ABORT: "aborting the job",
+    Action.FAIL: "the job fails",
+    Action.ADMIT: "starting the workers again",
+}
+
+
+def narrate(settlement: Settlement) -> str:
+    """What happened, what follows, who decided so and why."""
+    decision, failure, verdict = settlement.decision, settlement.failure, settlement.verdict
+    follows = _FOLLOWS[decision.action]
+    if failure is None:
+        return f"{decision.reason}: {follows}"
+    root = failure.root_cause
+    what = f"the workers of {failure.host} failed"
+    if root is not None:
+        what = f"rank {root.global_rank} on {failure.host} {describe_status(root)}"
+    because = decision.reason
+    if verdict is not None and verdict.decided_by != "default":
+        because = f"{verdict.decided_by}: {verdict.reason}; {because}"
+    if settlement.backoff > 0 and decision.action is not Action.FAIL:
+        because = f"{because}; after {settlement.backoff:g} s"
+    return f"{what}: {follows} ({because})"

@@ -1,0 +1,81 @@
+"""Reports: what one node has to say to the job, written down on the node as well."""
+
+import json
+from collections.abc import Sequence
+
+from dlrover_cli.agent.agreement import (
+    WEIGHT_CAUSE,
+    WEIGHT_COLLATERAL,
+    WEIGHT_MEMBERSHIP,
+    Report,
+)
+from dlrover_cli.agent.attempt import RunningAttempt
+from dlrover_cli.agent.facts import failure_info
+from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
+from dlrover_cli.failover.decide import Counters, Limits
+from dlrover_cli.telemetry.events import Recorder
+from dlrover_cli.telemetry.run_dir import RunDirectory
+
+
+class Reporter:
+    """Makes the reports of one agent and keeps every failure for later replay."""
+
+    def __init__(
+        self, limits: Limits, record: Recorder, run_directory: RunDirectory | None
+    ) -> None:
+        self._limits = limits
+        self._record = record
+        self._run_directory = run_directory
+        self._count = 0 if run_directory is None else len(kept_failures(run_directory))
+
+    def of_failure(
+        self,
+        attempt: RunningAttempt,
+        failures: Sequence[WorkerFailure],
+        node_rank: int,
+        counters: Counters,
+    ) -> Report:
+        """Workers of this node have failed."""
+        info = failure_info(
+            failures,
+            attempt.tail,
+            node_rank,
+            "" if self._run_directory is None else self._run_directory.run_id,
+            counters,
+            self._limits,
+        )
+        only_consequences = attempt.has_only_consequences(failures)
+        return self.of_info(info, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE)
+
+    def of_info(self, info: AgentFailureInfo, weight: int = WEIGHT_CAUSE) -> Report:
+        """A failure whose facts are complete."""
+        self._count += 1
+        document = info.to_json()
+        if self._run_directory is not None:
+            self._run_directory.write_failure(self._count, document)
+        root = info.root_cause
+        self._record(
+            "failure",
+            number=self._count,
+            failure_kind=info.kind.value,
+            root_rank=None if root is None else root.global_rank,
+            ranks=[worker.global_rank for worker in info.workers],
+        )
+        return {"weight": weight, "failure": document}
+
+
+def kept_failures(run_directory: RunDirectory) -> tuple[AgentFailureInfo, ...]:
+    """The failures that this node has written down so far, oldest first."""
+    files = sorted(run_directory.failures.glob("*.json"), key=lambda path: int(path.stem))
+    return tuple(AgentFailureInfo.from_json(json.loads(path.read_text())) for path in files)
+
+
+def of_waiting_nodes(count: int) -> Report:
+    """Nodes wait to join."""
+    nodes = "1 node waits" if count == 1 else f"{count} nodes wait"
+    return {"weight": WEIGHT_MEMBERSHIP, "reason": f"{nodes} to join"}
+
+
+def of_departure(host: str, signal_name: str) -> Report:
+    """This node was told to go; what its peers lose by that is nobody's failure."""
+    return {"weight": WEIGHT_CAUSE, "reason": f"{host} was stopped by {signal_name}"}

@@ -1,0 +1,22 @@
+"""What a configuration says about failures, as the parts that the agent asks."""
+
+from dlrover_cli.failover.decide import Limits
+from dlrover_cli.launch.config import LaunchConfig
+from dlrover_cli.rendezvous.faults import hosts_port
+
+_DECISION_MARGIN = 30.0
+
+
+def limits_of(config: LaunchConfig) -> Limits:
+    """How often each scope may be retried."""
+    return Limits(config.max_restarts, config.max_node_relaunches, config.max_job_restarts)
+
+
+def decision_timeout_of(config: LaunchConfig) -> float:
+    """How long peers wait for a decision before they go on without the node that has to make it."""
+    return config.failover_timeout + _DECISION_MARGIN
+
+
+def hosts_control_store(config: LaunchConfig, port: int | None) -> bool:
+    """Whether the nodes agree over a store that lives in this very process."""
+    return config.max_nodes > 1 and port is not None and hosts_port(port)
