@@ -55,7 +55,7 @@ from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_a
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.errors import DlroverError
-from dlrover_cli.failover.advice import Verdict
+from dlrover_cli.failover.budget import BudgetReset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
 from dlrover_cli.rendezvous.aborted import mark_aborted
@@ -84,8 +84,7 @@ class AgentOptions:
     chain: Chain = field(default_factory=Chain)
     decision_timeout: float = 60.0
     hosts_control_store: Callable[[], bool] = lambda: False
-    refills: Callable[[AgentFailureInfo], bool] = lambda failure: False
-    backoff: Callable[[AgentFailureInfo, Verdict], float] = lambda failure, verdict: 0.0
+    budget_reset: BudgetReset | None = None
     counters: Counters = field(default_factory=Counters)
     on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
 
@@ -152,8 +151,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._options.chain,
             limits,
             self._options.hosts_control_store,
-            self._options.refills,
-            self._options.backoff,
+            self._options.budget_reset,
             ()
             if self._options.run_directory is None
             else kept_failures(self._options.run_directory),
@@ -423,6 +421,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         settlement = Settlement.from_json(settled)
         if settlement.failure is not None:
             self._judge.remember(settlement.failure)
+        if settlement.verdict is not None:
+            for problem in settlement.verdict.problems:
+                self._options.say(problem)
         self._record_decision(settlement)
         return settlement
 

@@ -28,6 +28,7 @@ class RunningAttempt:
     say: Callable[[str], None]
     running: set[int] = field(init=False)
     exits: dict[int, WorkerExit] = field(init=False, default_factory=dict)
+    started: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.running = set(self.workers.pids())
@@ -47,6 +48,14 @@ class RunningAttempt:
             **exit_.usage,
         )
         return True
+
+    def lifetime(self) -> float:
+        """Seconds since the workers were started."""
+        return time.monotonic() - self.started
+
+    def active_seconds(self) -> float:
+        """Seconds from the start to the last sign of life."""
+        return self.lifetime()
 
     def return_values(self) -> dict[int, Any]:
         """What the workers returned, by global rank."""

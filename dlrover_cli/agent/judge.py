@@ -13,6 +13,8 @@ from dlrover_cli.agent.agreement import Report
 from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, FailureKind
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.advice import History, Verdict
+from dlrover_cli.failover.backoff import backoff
+from dlrover_cli.failover.budget import BudgetReset, Progress, refilled
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits, decide
 
@@ -63,9 +65,7 @@ class Judge:
     limits: Limits
     hosts_control_store: Callable[[], bool]
     """Whether the other nodes lose the store if this node goes."""
-    refills: Callable[[AgentFailureInfo], bool]
-    """Whether the attempt progressed for long enough to refill the restart budget."""
-    backoff: Callable[[AgentFailureInfo, Verdict], float]
+    budget_reset: BudgetReset | None = None
     history: tuple[AgentFailureInfo, ...] = ()
 
     def settle(self, report: Report, counters: Counters) -> Settlement:
@@ -77,17 +77,17 @@ class Judge:
         started = time.monotonic()
         verdict = self.chain.ask(info, History(self.history))
         seconds = time.monotonic() - started
-        if self.refills(info):
-            counters = replace(counters, restart_count=0)
+        progress = Progress(info.steps, report["active_seconds"])
+        counters = refilled(counters, self.budget_reset, progress)
         decision = self._decide(report, info, verdict, counters)
-        return Settlement(
-            decision,
-            counters.after(decision.action),
-            info,
-            verdict,
-            seconds,
-            self.backoff(info, verdict),
+        wait = backoff(
+            lifetime=report["lifetime"],
+            steps=info.steps,
+            fruitless_before=counters.fruitless,
+            asked=verdict.backoff,
         )
+        counters = replace(counters.after(decision.action), fruitless=wait.fruitless_in_a_row)
+        return Settlement(decision, counters, info, verdict, seconds, wait.seconds)
 
     def remember(self, failure: AgentFailureInfo) -> None:
         """Add a failure that the job has settled, wherever it happened."""

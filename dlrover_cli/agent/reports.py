@@ -45,10 +45,11 @@ class Reporter:
             self._limits,
         )
         only_consequences = attempt.has_only_consequences(failures)
-        return self.of_info(info, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE)
+        return self._write_down(
+            info, attempt, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE
+        )
 
-    def of_info(self, info: AgentFailureInfo, weight: int = WEIGHT_CAUSE) -> Report:
-        """A failure whose facts are complete."""
+    def _write_down(self, info: AgentFailureInfo, attempt: RunningAttempt, weight: int) -> Report:
         self._count += 1
         document = info.to_json()
         if self._run_directory is not None:
@@ -61,7 +62,12 @@ class Reporter:
             root_rank=None if root is None else root.global_rank,
             ranks=[worker.global_rank for worker in info.workers],
         )
-        return {"weight": weight, "failure": document}
+        return {
+            "weight": weight,
+            "failure": document,
+            "lifetime": attempt.lifetime(),
+            "active_seconds": attempt.active_seconds(),
+        }
 
 
 def kept_failures(run_directory: RunDirectory) -> tuple[AgentFailureInfo, ...]:

@@ -4,8 +4,11 @@
 what `main` raises into lines on stderr and an exit code. Torch is not imported before a run starts.
 """
 
+import atexit
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from signal import SIGINT
@@ -47,7 +50,23 @@ def console() -> NoReturn:
         from dlrover_cli.cli.typer_adapter import complete
 
         complete(os.environ)
-    sys.exit(_exit_code())
+    _exit(_exit_code())
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process as the interpreter would, without tearing down every module first.
+
+    That takes a third of a second once torch is loaded, and is where a thread that is still blocked
+    in a store's C++ code could crash us.
+    """
+    if "torch" not in sys.modules:
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # joins threads and executors
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def read_settings(argv: Sequence[str]) -> LaunchSettings:
@@ -61,9 +80,9 @@ def read_settings(argv: Sequence[str]) -> LaunchSettings:
 
 def explain(error: DlroverError) -> None:
     """Say on stderr what is wrong and what to do."""
-    print(f"{PROG}: error: {error.message}", file=sys.stderr)
+    print(f"{PROG}: error: {error.message.rstrip('.')}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        print(f"hint: {error.hint.rstrip('.')}", file=sys.stderr)
 
 
 def _exit_code() -> int:
@@ -81,7 +100,8 @@ def _exit_code() -> int:
         code = exit_code_of(error)
         if code is None:
             raise
-        print(error, file=sys.stderr)
+        if not hasattr(error, "ending"):  # else the run has told it already
+            print(f"{PROG}: {error}", file=sys.stderr)
         return code
     return ExitCode.SUCCESS
 

@@ -2,8 +2,9 @@
 
 An attempt that ends soon after it started, without a step, will most likely do so again at once:
 forty such attempts fit into two seconds, and a budget of restarts would be gone before a passing
-trouble has passed. So each one in a row doubles the wait. Whoever decided on the failure may name
-a wait of their own, and that one counts.
+trouble has passed. So from the second one in a row on there is a wait, and each doubles it; after
+the first the restart is immediate. Whoever decided on the failure may name a wait of their own, and
+that one counts.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def is_fruitless(lifetime: float, steps: int | None) -> bool:
 
 
 def _wait(in_a_row: int) -> float:
-    if in_a_row == 0:
+    if in_a_row < 2:
         return 0.0
-    doublings = min(in_a_row - 1, 16)  # past the longest wait, and far from overflowing
+    doublings = min(in_a_row - 2, 16)  # past the longest wait, and far from overflowing
     return min(FIRST_WAIT * 2.0**doublings, LONGEST_WAIT)

@@ -7,7 +7,7 @@ from dlrover_cli.config.settings import SETTING
 from dlrover_cli.config.sources import Source, SourceKind
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.failover.decide import Counters
-from dlrover_cli.failover.durations import parse_duration
+from dlrover_cli.failover.durations import NotADuration, parse_duration
 
 _NAME = "restart_budget_reset"
 
@@ -68,9 +68,11 @@ def refilled(counters: Counters, reset: BudgetReset | None, progress: Progress) 
 def _seconds(text: str, origin: Source) -> float:
     try:
         return parse_duration(text)
-    except ValueError:
+    except NotADuration:
         what = f"takes a number of steps or a time, not {text!r}"
         raise _wrong(origin, what, "500") from None
+    except ValueError as error:
+        raise _wrong(origin, str(error), "500") from None
 
 
 def _wrong(origin: Source, what: str, number: str) -> ConfigError:

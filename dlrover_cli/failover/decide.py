@@ -20,7 +20,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The three numbers that are the same on every node.
+    """The numbers that are the same on every node; workers and events show the first three.
 
     ``attempt`` counts every start of workers through the whole run; ``restart_count`` the failures
     charged to the restart budget since the last fresh start of the job; ``generation`` the fresh
@@ -31,6 +31,8 @@ class Counters:
     restart_count: int = 0
     generation: int = 0
     node_relaunches: int = 0
+    fruitless: int = 0
+    """Attempts in a row, up to the last one, that ended early and came to nothing."""
 
     def after(self, action: Action) -> "Counters":
         """The numbers of the attempt that follows ``action``."""

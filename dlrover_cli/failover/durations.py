@@ -7,11 +7,15 @@ LONGEST = 7 * 86400.0
 """A week. Nobody means more than that here, and no clock overflows before it."""
 
 
+class NotADuration(ValueError):
+    """The text has another form, as opposed to a time that is too long."""
+
+
 def parse_duration(text: str) -> float:
     """The seconds that `text` stands for; ValueError with the reason if it stands for none."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or found["unit"] not in _UNITS:
-        raise ValueError(f"takes a number and its unit (ms, s, m, h or d), not {text!r}")
+        raise NotADuration(f"takes a number and its unit (ms, s, m, h or d), not {text!r}")
     return checked(float(found["number"]) * _UNITS[found["unit"]])
 
 

@@ -61,12 +61,14 @@ class ExtensionAdviser:
         on_error: OnError = "normal",
         record: Record = _record_nothing,
         log_path: Path | None = None,
+        log_shown_as: str | None = None,
         load_timeout: float | None = None,
         option: str = OPTION,
     ) -> None:
         """`timeout` is for each answer, and for construction unless `load_timeout` says otherwise.
 
         `log_path` is where its output goes, up to 1 MiB for each start; without it, nowhere.
+        Sentences name it as `log_shown_as`, if that is given.
         """
         self.name = f"extension {reference.strip()}"
         self._source = ExtensionSource(reference, tuple(roots), option)
@@ -75,6 +77,7 @@ class ExtensionAdviser:
         self._on_error: OnError = on_error
         self._record = record
         self._log_path = log_path
+        self._log_name = log_shown_as or log_path
         self._client: ExtensionClient | None = None
         self._closed = False
         self._state = threading.Lock()  # for the two above
@@ -210,7 +213,7 @@ class ExtensionAdviser:
                 return f"{self.name} could not be asked: {describe(error)}"
 
     def _see_log(self) -> str:
-        return "" if self._log_path is None else f" (see {self._log_path})"
+        return "" if self._log_name is None else f" (see {self._log_name})"
 
     def _what_follows(self) -> str:
         return "" if self._on_error == "abort" else f"; {_STARTED_AGAIN}"

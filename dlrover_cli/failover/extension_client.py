@@ -25,7 +25,6 @@ from dlrover_cli.plugins.faults import PluginFault
 
 _LARGEST_REPORT = 1 << 20
 _LARGEST_GUARD_REPORT = 1 << 16
-_SHORTEST_TIMEOUT = 0.001
 # How long the guard may take to say how the extension ended, before we call it not ended.
 _ENDING_SECONDS = 1.0
 # Longer than the guard's own patience with processes that do not die.
@@ -89,8 +88,8 @@ class ExtensionClient:
                 "reference": source.reference,
                 "roots": [str(root.absolute()) for root in source.roots],
                 "option": source.option,
-                "sys_path": [entry for entry in sys.path if isinstance(entry, str)],
-                "timeout": max(load_timeout, _SHORTEST_TIMEOUT),
+                "sys_path": [str(entry) for entry in sys.path],
+                "deadline": self.started + load_timeout,
             }
         )
         with contextlib.suppress(EOFError):  # gone already: whoever waits for it will hear why
@@ -119,8 +118,7 @@ class ExtensionClient:
         self._idle = False
         self._asked += 1
         number = self._asked
-        remaining = max(deadline - time.monotonic(), _SHORTEST_TIMEOUT)
-        self._channel.post({"op": "ask", "id": number, "failure": failure, "timeout": remaining})
+        self._channel.post({"op": "ask", "id": number, "failure": failure, "deadline": deadline})
         report = self._await_report(lambda report: report.get("id") == number, deadline)
         self._idle = True
         match report:
@@ -154,8 +152,7 @@ class ExtensionClient:
     def interrupt(self) -> None:
         """Have it ended at once, and whoever waits for it in another thread come back."""
         self._channel.shut_down()
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)
+        self._tell_guard()
 
     def end(self, grace: float = 0.0) -> list[int]:
         """End the process and all below it; return the pids that cannot be killed.
@@ -165,16 +162,19 @@ class ExtensionClient:
         self._channel.shut_down()
         if self._idle and grace > 0:
             self._await_guard(time.monotonic() + grace)
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
+        self._tell_guard()
         if not self._await_guard(time.monotonic() + _GUARD_SECONDS):
             # Stuck itself, in writing the log for one. The extension dies with it.
             self._guard.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._guard.wait(_ENDING_SECONDS)
+            self._guard.wait(_GUARD_SECONDS)
         self._channel.close()
         self._control.close()
         return list(self._parsed_guard_report().get("left", ()))
+
+    def _tell_guard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
 
     def _await_report(
         self, wanted: Callable[[Mapping[str, Any]], bool], deadline: float
@@ -277,7 +277,7 @@ def _start_guard(
 
 def _rebuilt(fault: Mapping[str, Any]) -> PluginError:
     reason = str(fault.get("reason"))
-    if reason in PluginFault:
+    with contextlib.suppress(ValueError):
         reason = PluginFault(reason)
     hint = fault.get("hint")
     return PluginError(

@@ -3,12 +3,14 @@
 The agent talks to it over one socket and may end it at any moment. Whatever the extension prints
 goes to its log, as do the tracebacks of what it raises and the stacks of where it hangs.
 
-Requests            {"op": "load", "reference", "roots", "option", "sys_path", "timeout"}
-                    {"op": "ask", "id", "failure", "timeout"}
+Requests            {"op": "load", "reference", "roots", "option", "sys_path", "deadline"}
+                    {"op": "ask", "id", "failure", "deadline"}
 Reports             {"event": "loaded", "pid", "file"}
                     {"event": "refused", "message", "reference", "reason", "hint"}
                     {"event": "answer", "id", "strategy"}         null is no opinion
                     {"event": "no_answer", "id", "raised" or "returned"}
+
+A deadline is a point of `time.monotonic`, which is the same clock in the agent.
 
 It runs as a script, by its path: `dlrover_cli` becomes importable with the agent's `sys.path`.
 """
@@ -20,6 +22,7 @@ import os
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -35,8 +38,8 @@ _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 20
 _STDERR = 2
 # The stacks of an extension that hangs have to be out before the agent ends it.
-_DUMP_BEFORE = 0.9
-_LONGEST_DUMP_DELAY = 86_400.0
+_DUMP_AT = 0.9
+_LONGEST_PATIENCE = 86_400.0
 
 
 class Channel:
@@ -129,7 +132,7 @@ def serve(channel: Channel) -> None:
     with contextlib.suppress(EOFError):
         while True:
             for request in channel.read():
-                with _stacks_shown_if_it_takes(request["timeout"]):
+                with _stacks_shown_before(request["deadline"]):
                     if ask is None:
                         ask, report = _load(request)
                     else:
@@ -151,7 +154,7 @@ def _load(request: Mapping[str, Any]) -> tuple[Ask | None, dict[str, Any]]:
     from dlrover_cli.errors import PluginError
     from dlrover_cli.failover.answers import strategy_of
     from dlrover_cli.plugins.failover_extension import load_failover_extension
-    from dlrover_cli.plugins.faults import PluginFault, Subject, describe
+    from dlrover_cli.plugins.faults import PluginFault, Subject
     from dlrover_cli.plugins.reference import loaded_from
 
     reference, option = request["reference"], request["option"]
@@ -165,7 +168,7 @@ def _load(request: Mapping[str, Any]) -> tuple[Ask | None, dict[str, Any]]:
         _log_traceback()
         refusal = Subject.of_option(option, reference).fault(
             PluginFault.CONSTRUCTOR_RAISED,
-            f"loading it raised {describe(error)}",
+            f"loading it raised {_in_words(error)}",
             hint="nothing was started; mend it and run again",
         )
         return None, _refusal(refusal)
@@ -180,7 +183,6 @@ def _load(request: Mapping[str, Any]) -> tuple[Ask | None, dict[str, Any]]:
 
 def _answer(ask: Ask, request: Mapping[str, Any]) -> dict[str, Any]:
     from dlrover_cli.failover.answers import NotAnAnswer
-    from dlrover_cli.plugins.faults import describe, user_frame
 
     try:
         return {"event": "answer", "id": request["id"], "strategy": ask(request["failure"])}
@@ -188,8 +190,7 @@ def _answer(ask: Ask, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"event": "no_answer", "id": request["id"], "returned": str(error)}
     except BaseException as error:  # noqa: BLE001 - the user's code, whatever it raises
         _log_traceback()
-        raised = f"{describe(error)}{user_frame(error)}"
-        return {"event": "no_answer", "id": request["id"], "raised": raised}
+        return {"event": "no_answer", "id": request["id"], "raised": _in_words(error)}
 
 
 def _refusal(error: "PluginError") -> dict[str, Any]:
@@ -203,16 +204,26 @@ def _refusal(error: "PluginError") -> dict[str, Any]:
 
 
 def _log_traceback() -> None:
-    # The extension may have closed or replaced stderr; the answer is worth more than the log.
-    with contextlib.suppress(Exception):
+    # The extension may have replaced stderr, and shows its exceptions itself; the report is worth
+    # more than the log.
+    with contextlib.suppress(BaseException):
         traceback.print_exc()
 
 
+def _in_words(error: BaseException) -> str:
+    from dlrover_cli.plugins.faults import describe, user_frame
+
+    try:
+        return f"{describe(error)}{user_frame(error)}"
+    except BaseException:  # noqa: BLE001 - from the exception's own methods
+        return type(error).__name__
+
+
 @contextlib.contextmanager
-def _stacks_shown_if_it_takes(timeout: float) -> Iterator[None]:
+def _stacks_shown_before(deadline: float) -> Iterator[None]:
     """Write all stacks to the log shortly before the agent's patience ends."""
-    delay = min(timeout * _DUMP_BEFORE, _LONGEST_DUMP_DELAY)
-    faulthandler.dump_traceback_later(delay, file=_STDERR)
+    patience = min(deadline - time.monotonic(), _LONGEST_PATIENCE)
+    faulthandler.dump_traceback_later(max(patience * _DUMP_AT, 0.001), file=_STDERR)
     try:
         yield
     finally:

@@ -39,7 +39,7 @@ def phase_of(info: AgentFailureInfo) -> str:
     """`start-up`, `training`, or `unknown` where nobody could tell."""
     if info.kind is FailureKind.START_UP:
         return FailureKind.START_UP.value
-    return info.phase
+    return str(getattr(info, "phase", "unknown"))
 
 
 def normalised(message: str) -> str:
@@ -65,7 +65,7 @@ _CHANGING = (
     re.compile(r"/(?:tmp|var/tmp|dev/shm|proc|run)/[^\s'\",:;)\]]+"),
     re.compile(r"\b0[xX][0-9a-fA-F]+"),
     re.compile(r"\b(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F]{8}[0-9a-fA-F-]*\b"),
-    re.compile(r"[0-9]+(?:[.,:][0-9]+)*"),
+    re.compile(r"[0-9]+(?:[.,:][0-9]+)*(?: ?[KMGT]i?B\b)?"),
 )
 _FRAME = re.compile(
     r'File "(?P<file>[^"\n]+)", line (?P<line>[0-9]+)(?:, in (?P<function>[^\n]*))?'

@@ -49,7 +49,7 @@ class TerminalAdviser:
         otherwise: Chain,
         terminal: Terminal,
         log_of: Callable[[AgentFailureInfo], Path | None],
-        locals_of: Callable[[WorkerFailure], str],
+        locals_of: Callable[[AgentFailureInfo, WorkerFailure], str] = lambda info, worker: "",
     ) -> None:
         self._otherwise = otherwise
         self._terminal = terminal
@@ -86,9 +86,8 @@ class TerminalAdviser:
             self._open_log(info)
         elif key == "t":
             for worker in info.workers[:1]:
-                self._write(
-                    self._locals_of(worker) or worker.traceback or "no traceback is known\n"
-                )
+                told = self._locals_of(info, worker) or worker.traceback
+                self._write(f"{told or 'no traceback is known'}\n")
         else:
             self._write(_MENU)
         return None
@@ -131,7 +130,7 @@ def open_terminal() -> Terminal:
     """The terminal to ask at, or a sentence about why there is none."""
     if os.isatty(0) and os.isatty(2):
         try:
-            return Terminal(open("/dev/tty"), open("/dev/tty", "w"))  # noqa: SIM115
+            return Terminal(open("/dev/tty"), open("/dev/tty", "w"))
         except OSError:
             pass
     raise UsageError(

@@ -99,7 +99,7 @@ def _fits_worker(when: When, worker: WorkerFailure | None) -> bool:
         (when.exit_codes is None or _shell_status(worker) in when.exit_codes)
         and (when.signals is None or worker.signal in when.signals)
         and (when.exceptions is None or _is_any_of(worker.exception_type, when.exceptions))
-        and (when.oom is None or worker.oom == when.oom)
+        and (when.oom is None or getattr(worker, "oom", False) == when.oom)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.distributed.launcher.api import LaunchConfig as TorchLaunchConfig
 
+from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.compose import run_agent
 from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.launch.outcome import RunReport, reporting
@@ -37,8 +38,17 @@ class elastic_launch:  # noqa: N801 - torch's name for it
         with reporting(RunReport(None, list(sys.argv))) as report:
             session = open_session(report, os.environ, _log.warning, {"argv": list(sys.argv)})
             os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
+            roots = (Path.cwd(),)
             try:
-                values = run_agent(self._config, self._entrypoint, args, session, (Path.cwd(),))
+                advisers = Advisers(
+                    self._config, roots, session.events.record, session.run_directory
+                )
+                try:
+                    values = run_agent(
+                        self._config, self._entrypoint, args, session, roots, advisers
+                    )
+                finally:
+                    advisers.chain.close()
             except BaseException as error:
                 session.close(error)
                 raise

@@ -24,13 +24,14 @@ from dlrover_cli.agent.calls import Call
 from dlrover_cli.agent.logs import RunLogsSpecs
 from dlrover_cli.config.derive import parse_signals
 from dlrover_cli.errors import ConfigError, PluginError
+from dlrover_cli.failover.budget import parse_budget_reset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action
+from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.launch.failed import JobFailed
 from dlrover_cli.launch.failover import decision_timeout_of, hosts_control_store, limits_of
 from dlrover_cli.launch.session import Session
-from dlrover_cli.plugins.failover_extension import FailoverExtension, load_failover_extension
 from dlrover_cli.plugins.shims import install_import_shims
 from dlrover_cli.rendezvous.departure import depart
 from dlrover_cli.rendezvous.faults import explain, wait_until_resolvable
@@ -57,7 +58,6 @@ class Plugins:
     """The user's code of one run, loaded and constructed."""
 
     metrics: tuple[NamedHandler, ...]
-    failover: FailoverExtension | None
 
 
 def load_plugins(config: LaunchConfig, roots: Sequence[Path]) -> Plugins:
@@ -67,9 +67,6 @@ def load_plugins(config: LaunchConfig, roots: Sequence[Path]) -> Plugins:
         metrics=tuple(
             load_metrics_handlers(config.metrics_handlers, config.metrics_settings, roots)
         ),
-        failover=None
-        if config.dynamic_failover_extension is None
-        else load_failover_extension(config.dynamic_failover_extension, roots),
     )
 
 
@@ -79,6 +76,7 @@ def run_agent(
     args: Sequence[Any],
     session: Session,
     roots: Sequence[Path],
+    advisers: Advisers,
     starter: WorkerStarter | None = None,
 ) -> dict[int, Any]:
     """Run one agent to its end and return the workers' values by global rank.
@@ -90,9 +88,11 @@ def run_agent(
     check_event_log_handler(config.event_log_handler)
     plugins = load_plugins(config, roots)
     signals = parse_signals(config.signals_to_handle)
+    _interruptible(signals, advisers.ready)
     handler = _interruptible(signals, lambda: make_handler(config, roots, session.say))
-    chain = Chain()
-    agent = _make_agent(config, entrypoint, args, session, handler, signals, starter, chain)
+    agent = _make_agent(
+        config, entrypoint, args, session, handler, signals, starter, advisers.chain
+    )
     fan_out = (
         MetricsFanOut(plugins.metrics, recorder=session.events.record) if plugins.metrics else None
     )
@@ -119,7 +119,6 @@ def run_agent(
         events.record(agent.get_event_failed(), config.event_log_handler)
         raise
     finally:
-        chain.close()
         session.report.counters = agent.counters
         session.report.ending = agent.ending
         if shut_down:
@@ -253,6 +252,7 @@ def _make_agent(
             chain=chain,
             decision_timeout=decision_timeout_of(config),
             hosts_control_store=lambda: hosts_control_store(config, store_port),
+            budget_reset=parse_budget_reset(config.restart_budget_reset),
             counters=session.counters,
             on_round=note_round,
         ),

@@ -8,8 +8,10 @@ from typing import Any
 
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.config.sources import Source
+from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.torchrun import torchrun_arguments
+from dlrover_cli.telemetry.events import record_nothing
 from dlrover_cli.telemetry.run_dir import state_directory
 
 _LATER = "(set by the rendezvous)"
@@ -133,12 +135,16 @@ def _plugins(settings: LaunchSettings, config: Any) -> Iterator[PlannedPlugin]:
         yield PlannedPlugin("rendezvous handler", config.rdzv_handler, loaded_from(type(handler)))
     for named in loaded.metrics:
         yield PlannedPlugin("metrics handler", named.reference, loaded_from(type(named.handler)))
-    if loaded.failover is not None:
-        yield PlannedPlugin(
-            "failover extension",
-            config.dynamic_failover_extension,
-            loaded_from(type(loaded.failover)),
-        )
+    advisers = Advisers(settings, roots, record_nothing, None)
+    try:
+        if advisers.extension is not None:
+            yield PlannedPlugin(
+                "failover extension",
+                config.dynamic_failover_extension,
+                advisers.extension.ready().file,
+            )
+    finally:
+        advisers.chain.close()
 
 
 def _notes(settings: LaunchSettings, config: Any) -> Iterator[str]:

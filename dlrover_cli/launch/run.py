@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node
 from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.outcome import RunReport, reporting
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
@@ -46,7 +47,9 @@ def say(line: str) -> None:
 
 
 def _run(settings: LaunchSettings, session: Session) -> None:
-    # Its interpreter comes up while this one imports torch.
+    roots = plugin_roots(settings)
+    # Both of these start interpreters that come up while this one imports torch.
+    advisers = Advisers(settings, roots, session.events.record, session.run_directory)
     starter = None if settings.run_path else CommandStarter(say)
     try:
         _limit_threads(settings)
@@ -57,8 +60,9 @@ def _run(settings: LaunchSettings, session: Session) -> None:
         # What the workers inherit, as under torchrun.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
-        run_agent(config, entrypoint, args, session, plugin_roots(settings), starter)
+        run_agent(config, entrypoint, args, session, roots, advisers, starter)
     finally:
+        advisers.chain.close()
         if starter is not None:
             starter.close(leave_survivors=False)
 

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dlrover_cli.errors import LaunchError
@@ -16,6 +18,20 @@ from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.streams import StreamPump
 
 _SIGKILL_STATUS = -9
+_ABANDON_SECONDS = 5.0
+
+
+# A process that is forked from ours would keep the channel open, and the nursery would not notice
+# our end.
+_channels: weakref.WeakSet[nursery.Channel] = weakref.WeakSet()
+
+
+def _close_inherited_channels() -> None:
+    for channel in _channels:
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited_channels)
 
 
 class NurseryClient:
@@ -32,26 +48,42 @@ class NurseryClient:
                 close_fds=True,
             )
         self.channel = nursery.Channel(ours)
+        _channels.add(self.channel)
         self._reports: list[dict[str, Any]] = []
-        self.alive = True
+        self._relays = False
+        self.answers = True
+        """Until its end of the channel has closed."""
 
-    def request(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def is_alive(self) -> bool:
+        """Whether it can serve another attempt."""
+        return self.answers and self._process.poll() is None
+
+    def request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send a request; a nursery that is gone is noticed by its missing reports."""
-        if not self.alive:
+        if not self.answers:
             return
         try:
             self.channel.send(message, fds)
         except OSError:
-            self.alive = False
+            self.answers = False
+
+    def relay(self, relay: nursery.Relay) -> None:
+        """Entrust a stream to the nursery, which serves it for as long as somebody writes to it."""
+        fds = relay.descriptors()
+        self.request({"op": "relay", "fds": fds}, fds)
+        self._relays = True
+        for fd in fds:
+            os.close(fd)
 
     def await_report(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
         """Block until a wanted report comes; keep the others. None if the nursery is gone."""
-        while self.alive:
+        while True:
             for index, report in enumerate(self._reports):
                 if wanted(report):
                     return self._reports.pop(index)
+            if not self.answers:
+                return None
             self._read()
-        return None
 
     def take_reports(self) -> Iterator[dict[str, Any]]:
         """All reports at hand, after one read from the channel."""
@@ -63,8 +95,15 @@ class NurseryClient:
         while self._reports:
             yield self._reports.pop(0)
 
+    def leave(self) -> None:
+        """End the nursery, but nothing that runs below it; it stays while it has a relay."""
+        self.request({"op": "leave"})
+        self.channel.close()
+        if not self._relays:
+            self._process.wait()
+
     def close(self) -> None:
-        """Close the channel, which ends the nursery, and reap it."""
+        """End the nursery and everything below it."""
         self.channel.close()
         self._process.wait()
 
@@ -72,7 +111,7 @@ class NurseryClient:
         try:
             self._reports += [message for message, _ in self.channel.receive()]
         except EOFError:
-            self.alive = False
+            self.answers = False
 
 
 class CommandStarter:
@@ -85,16 +124,38 @@ class CommandStarter:
 
     def start(self, request: StartRequest, inbox: Inbox) -> "CommandWorkers":
         """Start every worker of the request or none. Raises LaunchError."""
-        if not self._nursery.alive:
+        commands = {launch.local_rank: _command(request, launch) for launch in request.launches}
+        return self.start_commands(request, commands, inbox)
+
+    def start_commands(
+        self, request: StartRequest, commands: Mapping[int, "Command"], inbox: Inbox
+    ) -> "CommandWorkers":
+        """As ``start``, with the command of each local rank given."""
+        return CommandWorkers(request, commands, inbox, self.living_nursery(), self._on_problem)
+
+    def living_nursery(self) -> NurseryClient:
+        """The nursery, or a new one in its place."""
+        if not self._nursery.is_alive():
             self._nursery.close()
             self._nursery = NurseryClient()
-        return CommandWorkers(request, inbox, self._nursery, self._on_problem)
+        return self._nursery
 
     def close(self, *, leave_survivors: bool) -> None:
         """End the nursery; unless told to leave them, it kills whatever is left below it."""
         if leave_survivors:
-            self._nursery.request({"op": "leave"})
-        self._nursery.close()
+            self._nursery.leave()
+        else:
+            self._nursery.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is executed for one worker, and which descriptors it has beyond the first three."""
+
+    argv: tuple[str, ...]
+    fds: tuple[int, ...] = ()
+    value: Callable[[], Any] = lambda: None
+    """What a worker that succeeded returned."""
 
 
 class CommandWorkers:
@@ -103,18 +164,25 @@ class CommandWorkers:
     def __init__(
         self,
         request: StartRequest,
+        commands: Mapping[int, Command],
         inbox: Inbox,
         client: NurseryClient,
         on_problem: Callable[[str], None],
     ) -> None:
         self._attempt = request.attempt
+        self._commands = commands
         self._inbox = inbox
         self._client = client
         self._pump = StreamPump(on_problem)
         self._running: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        for launch in request.launches:
-            self._start_one(request, launch)
+        self._start_times: dict[int, str] = {}
+        try:
+            for launch in request.launches:
+                self._start_one(commands[launch.local_rank], launch)
+        except LaunchError:
+            self._abandon()
+            raise
         self._pump.start()
         inbox.watch(client.channel, self._read_exits)
         self._watching = True
@@ -130,58 +198,58 @@ class CommandWorkers:
         self._client.request({"op": "sweep", "deadline": deadline})
         swept = self._client.await_report(lambda report: report["event"] == "swept")
         self._post_kept_exits()
-        return [] if swept is None else list(swept["stuck"])
+        if swept is None:
+            return nursery.kill_families(self._start_times, deadline)
+        return list(swept["stuck"])
 
     def tail(self, local_rank: int) -> str | None:
         return self._pump.tail(local_rank, "stderr")
 
     def close(self) -> None:
         self._stop_watching()
-        self._pump.finish()
+        for relay in self._pump.finish():
+            self._client.relay(relay)
 
-    def _start_one(self, request: StartRequest, launch: WorkerLaunch) -> None:
-        argv = _command_line(request, launch)
+    def _start_one(self, command: Command, launch: WorkerLaunch) -> None:
         opened: list[int] = []
         try:
-            fds = [self._open_stdin(opened)]
-            for name, plan in (
-                ("stdout", launch.streams.stdout),
-                ("stderr", launch.streams.stderr),
-            ):
-                fd, ours = self._pump.open(launch.local_rank, name, plan)
-                fds.append(fd)
-                if ours:
-                    opened.append(fd)
+            stdio = self._open_stdio(launch, opened)
             self._client.request(
                 {
                     "op": "start",
                     "id": self._id(launch.local_rank),
-                    "argv": argv,
-                    "env": dict(launch.env),
-                    "fds": len(fds),
+                    "argv": [nursery.packed(part) for part in command.argv],
+                    "env": {
+                        nursery.packed(name): nursery.packed(value)
+                        for name, value in launch.env.items()
+                    },
+                    "fds": [0, 1, 2, *command.fds],
                 },
-                tuple(fds),
+                (*stdio, *command.fds),
             )
-        except OSError as error:
-            self._abandon()
-            raise LaunchError(
-                f"cannot open the log of local rank {launch.local_rank}: "
-                f"{error.strerror}: {error.filename}",
-                hint="choose a writable --log-dir with free space",
-            ) from error
         finally:
             for fd in opened:
                 os.close(fd)
-        self._await_start(argv[0], launch.local_rank)
+        self._await_start(command.argv[0], launch.local_rank)
 
-    @staticmethod
-    def _open_stdin(opened: list[int]) -> int:
-        try:
-            os.fstat(0)
-        except OSError:  # the launcher was started without one
-            opened.append(os.open(os.devnull, os.O_RDONLY))
-            return opened[-1]
-        return 0
+    def _open_stdio(self, launch: WorkerLaunch, opened: list[int]) -> list[int]:
+        """Descriptors for 0, 1 and 2; those that are ours to close are put into ``opened``."""
+        streams = launch.streams
+        fds = [_open_stdin(opened)]
+        for name, plan in (("stdout", streams.stdout), ("stderr", streams.stderr)):
+            try:
+                fd, ours = self._pump.open(launch.local_rank, name, plan)
+            except OSError as error:
+                what = error.strerror if plan.file is None else f"{error.strerror}: {plan.file}"
+                raise LaunchError(
+                    f"cannot open the {name} of local rank {launch.local_rank}: {what}",
+                    hint="choose a writable --log-dir with free space, and check the limit on "
+                    "open files",
+                ) from error
+            fds.append(fd)
+            if ours:
+                opened.append(fd)
+        return fds
 
     def _await_start(self, program: str, local_rank: int) -> None:
         id_ = self._id(local_rank)
@@ -191,30 +259,30 @@ class CommandWorkers:
             )
         )
         if report is None:
-            self._abandon()
             raise LaunchError("the process that starts the workers has died", hint="run it again")
         if report["event"] == "start_failed":
-            self._abandon()
             raise LaunchError(
                 f"cannot start {program!r}: {report['error']}", hint=_start_hint(report["errno"])
             )
-        self._pids[local_rank] = self._running[local_rank] = report["pid"]
+        pid: int = report["pid"]
+        self._pids[local_rank] = self._running[local_rank] = pid
+        self._start_times[pid] = nursery.start_time(pid)
 
     def _abandon(self) -> None:
-        self._client.request({"op": "sweep", "deadline": 5.0})
-        self._client.await_report(lambda report: report["event"] == "swept")
-        list(self._client.kept_reports())
+        self.kill(_ABANDON_SECONDS)
         self._pump.finish()
 
     def _read_exits(self) -> Iterator[WorkerExit]:
         for report in self._client.take_reports():
             yield from self._exits_of(report)
-        if not self._client.alive:
-            # Its death took the workers with it (parent-death signal); say so for each of them.
-            self._stop_watching()
-            for local_rank, pid in list(self._running.items()):
-                del self._running[local_rank]
-                yield WorkerExit(self._attempt, local_rank, pid, _SIGKILL_STATUS, time.time_ns())
+        if self._client.answers:
+            return
+        # Its death took the workers with it (parent-death signal), but nothing below them.
+        self._stop_watching()
+        nursery.kill_families(self._start_times, _ABANDON_SECONDS)
+        for local_rank, pid in list(self._running.items()):
+            del self._running[local_rank]
+            yield WorkerExit(self._attempt, local_rank, pid, _SIGKILL_STATUS, time.time_ns())
 
     def _post_kept_exits(self) -> None:
         for report in self._client.kept_reports():
@@ -229,15 +297,19 @@ class CommandWorkers:
     def _exits_of(self, report: dict[str, Any]) -> Iterator[WorkerExit]:
         if report["event"] != "exited":
             return
-        attempt, _, local_rank = report["id"].partition("/")
+        attempt, _, rank = report["id"].partition("/")
+        local_rank, status = int(rank), report["status"]
+        value = None
         if int(attempt) == self._attempt:
-            self._running.pop(int(local_rank), None)
+            self._running.pop(local_rank, None)
+            value = self._commands[local_rank].value() if status == 0 else None
         yield WorkerExit(
             int(attempt),
-            int(local_rank),
+            local_rank,
             report["pid"],
-            report["status"],
+            status,
             report["time_ns"],
+            return_value=value,
             usage={key: report[key] for key in ("cpu_seconds", "max_rss_kb")},
         )
 
@@ -245,18 +317,25 @@ class CommandWorkers:
         return f"{self._attempt}/{local_rank}"
 
 
-def _command_line(request: StartRequest, launch: WorkerLaunch) -> list[str]:
-    argv = [str(request.entrypoint), *(str(arg) for arg in launch.args)]
+def _command(request: StartRequest, launch: WorkerLaunch) -> Command:
+    argv = (str(request.entrypoint), *(str(arg) for arg in launch.args))
     if request.numa_options is None:
-        return argv
+        return Command(argv)
     from torch.numa.binding import _maybe_wrap_command_args_with_numa_binding
 
-    return [
-        str(part)
-        for part in _maybe_wrap_command_args_with_numa_binding(
-            tuple(argv), gpu_index=launch.local_rank, numa_options=request.numa_options
-        )
-    ]
+    bound = _maybe_wrap_command_args_with_numa_binding(
+        argv, gpu_index=launch.local_rank, numa_options=request.numa_options
+    )
+    return Command(tuple(str(part) for part in bound))
+
+
+def _open_stdin(opened: list[int]) -> int:
+    try:
+        os.fstat(0)
+    except OSError:  # the launcher was started without one
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+        return opened[-1]
+    return 0
 
 
 def _start_hint(code: int) -> str:
@@ -267,5 +346,9 @@ def _start_hint(code: int) -> str:
             return "make the file executable, or drop --no-python to run it with Python"
         case errno.ENOEXEC:
             return "the program needs a first line such as #!/bin/sh"
+        case errno.EAGAIN | errno.ENOMEM | errno.EMFILE:
+            return "the system is at a limit: see ulimit -u, ulimit -n and the free memory"
+        case errno.E2BIG:
+            return "the arguments and the environment are too long"
         case _:
             return "run the command by itself to see why the system refuses it"

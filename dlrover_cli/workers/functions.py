@@ -1,184 +1,177 @@
-"""Workers that are Python functions: torch's own multiprocessing, with its start methods.
+"""Workers that are Python functions, started by any of multiprocessing's methods.
 
-Return values, pickling rules and start methods are torch's; what is added is that an end wakes the
-agent instead of being polled for, that the shutdown timeout holds, and that the nursery guards the
-processes against an agent that dies without a word.
+With ``spawn``, the default, a worker is a command like any other: a new interpreter below the
+nursery, which is handed a pickled call. ``fork`` and ``forkserver`` are in `forked`.
 """
 
-import inspect
+import io
+import multiprocessing
 import os
-import pickle
-import threading
-import time
-from collections.abc import Callable, Mapping
-from multiprocessing import connection
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
+from multiprocessing.context import set_spawning_popen
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, start_processes
-
-from dlrover_cli.errors import LaunchError
-from dlrover_cli.workers.api import StartRequest, WorkerExit
-from dlrover_cli.workers.commands import NurseryClient
+from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.workers.api import StartRequest, WorkerLaunch, Workers
+from dlrover_cli.workers.commands import Command, CommandStarter, CommandWorkers
+from dlrover_cli.workers.forked import ForkedFunctions
+from dlrover_cli.workers.function_call import ReturnSlot, call_of, cannot_start
 from dlrover_cli.workers.inbox import Inbox
-from dlrover_cli.workers.streams import StreamPlan
 
-# Sentinels and result pipes wake the watcher; this only bounds how long a missed one can matter.
-_WATCH_SECONDS = 1.0
+# What multiprocessing runs in a spawned process, with the payload and the pipe that tells of its
+# parent's end in two descriptors: a payload in a pipe would block us until the worker reads it.
+_MAIN = (
+    "import sys; from multiprocessing import resource_tracker, spawn; "
+    "resource_tracker._resource_tracker._fd = {tracker}; "
+    "sys.exit(spawn._main({payload}, {parent}))"
+)
 
 
 class FunctionStarter:
-    """Starts function workers with ``start_method``."""
+    """Starts function workers with ``start_method``; ``name`` is what the processes are called."""
 
     def __init__(
         self,
         name: str,
         start_method: str,
-        shutdown_timeout: float,
-        log_line_prefixes: Mapping[int, str] | None = None,
+        shutdown_timeout: float = 30,
+        on_problem: Callable[[str], None] = lambda line: None,
     ) -> None:
+        known = multiprocessing.get_all_start_methods()
+        if start_method not in known:
+            raise UsageError(
+                f"there is no start method {start_method!r}", hint=f"choose from {', '.join(known)}"
+            )
         self._name = name
         self._start_method = start_method
-        self._shutdown_timeout = shutdown_timeout
-        self._prefixes = log_line_prefixes
-        self._guard = NurseryClient()
+        self._on_problem = on_problem
+        self._commands = CommandStarter(on_problem)
 
-    def start(self, request: StartRequest, inbox: Inbox) -> "FunctionWorkers":
-        """Start every worker of the request. Raises LaunchError."""
-        offered = {
-            "name": self._name,
-            "entrypoint": request.entrypoint,
-            "args": {launch.local_rank: launch.args for launch in request.launches},
-            "envs": {launch.local_rank: dict(launch.env) for launch in request.launches},
-            "logs_specs": _SettledLogs(request),
-            "log_line_prefixes": dict(self._prefixes) if self._prefixes else None,
-            "start_method": self._start_method,
-            "numa_options": request.numa_options,
-            "duplicate_stdout_filters": _needles(request.launches[0].streams.stdout),
-            "duplicate_stderr_filters": _needles(request.launches[0].streams.stderr),
-        }
-        accepted = inspect.signature(start_processes).parameters
+    def start(self, request: StartRequest, inbox: Inbox) -> Workers:
+        """Start every worker of the request or none. Raises LaunchError."""
+        if self._start_method != "spawn":
+            context = multiprocessing.get_context(self._start_method)
+            guard = self._commands.living_nursery()
+            return ForkedFunctions(request, inbox, context, self._name, guard, self._on_problem)
+        spawning = _Spawning(request, self._name)
         try:
-            context = start_processes(**{k: v for k, v in offered.items() if k in accepted})
-        except (OSError, AttributeError, TypeError, pickle.PicklingError) as error:
-            raise LaunchError(
-                f"cannot start the worker function: {type(error).__name__}: {error}",
-                hint="with the spawn start method the function and its arguments must be "
-                "importable and picklable",
-            ) from error
-        self._guard.request({"op": "guard", "pids": list(context.pids().values())})
-        return FunctionWorkers(request, inbox, context, self._shutdown_timeout)
+            workers = self._commands.start_commands(request, spawning.commands, inbox)
+        except LaunchError:
+            spawning.close()
+            raise
+        spawning.started()
+        return SpawnedFunctions(workers, spawning)
 
     def close(self, *, leave_survivors: bool) -> None:
-        """End the guard; the workers themselves are ended by their own ``close``."""
-        self._guard.request({"op": "leave"})
-        self._guard.close()
+        """End the nursery; unless told to leave it, what the workers left behind is killed."""
+        self._commands.close(leave_survivors=leave_survivors)
 
 
-class FunctionWorkers:
-    """One attempt's function workers. Owns the thread that waits for their end."""
+class SpawnedFunctions:
+    """One attempt's spawned functions: commands, and the files in memory that go with them."""
 
-    def __init__(
-        self, request: StartRequest, inbox: Inbox, context: Any, shutdown_timeout: float
-    ) -> None:
-        self._attempt = request.attempt
-        self._inbox = inbox
-        self._context = context
-        self._close_context: Callable[..., None] = context.close
-        self._closing = threading.Lock()
-        # torch ends the other workers itself when it sees one fail, with a time-out of its own.
-        context.close = lambda death_sig=None, timeout=shutdown_timeout: self._close_once(
-            death_sig, int(timeout)
-        )
-        self._pids: dict[int, int] = dict(context.pids())
-        self._thread = threading.Thread(target=self._watch, name="function-workers", daemon=True)
-        self._thread.start()
-
-    def pids(self) -> dict[int, int]:
-        return dict(self._pids)
-
-    def signal(self, local_rank: int, signum: int) -> None:
-        process = self._context._pc.processes[local_rank]
-        if process.is_alive():
-            os.kill(process.pid, signum)
-
-    def kill(self, deadline: float) -> list[int]:
-        for process in self._context._pc.processes:
-            if process.is_alive():
-                process.kill()
-        end = time.monotonic() + deadline
-        for process in self._context._pc.processes:
-            process.join(max(0.0, end - time.monotonic()))
-        return [process.pid for process in self._context._pc.processes if process.is_alive()]
-
-    def tail(self, local_rank: int) -> str | None:
-        return None
+    def __init__(self, workers: CommandWorkers, spawning: "_Spawning") -> None:
+        self._spawning = spawning
+        self.pids = workers.pids
+        self.signal = workers.signal
+        self.kill = workers.kill
+        self.tail = workers.tail
+        self._close_workers = workers.close
 
     def close(self) -> None:
-        self._close_once(None, 0)
-        self._thread.join(timeout=5.0)
-
-    def _close_once(self, death_sig: Any, timeout: int) -> None:
-        with self._closing:
-            self._close_context(death_sig, timeout)
-
-    def _watch(self) -> None:
-        sources: list[Any] = [*self._context._pc.sentinels]
-        sources += [queue._reader for queue in self._context._ret_vals.values()]
-        while True:
-            ready = connection.wait(sources, timeout=_WATCH_SECONDS)
-            result = self._context.wait(0)
-            if result is not None:
-                break
-            for source in ready:  # a result that was taken stays readable at its end
-                sources.remove(source)
-        now = time.time_ns()
-        for local_rank, pid in self._pids.items():
-            failure = result.failures.get(local_rank)
-            if failure is not None:
-                status = failure.exitcode
-            elif result.failures:
-                status = self._context._pc.processes[local_rank].exitcode or 0
-            else:
-                status = 0
-            self._inbox.post(
-                WorkerExit(
-                    self._attempt,
-                    local_rank,
-                    pid,
-                    status,
-                    now,
-                    return_value=result.return_values.get(local_rank),
-                )
-            )
+        """As the seam has it."""
+        self._close_workers()
+        self._spawning.close()
 
 
-class _SettledLogs(LogsSpecs):
-    """Hands torch the destinations that the agent has already decided on."""
+class _Spawning:
+    """The commands of one attempt, and the descriptors behind them."""
 
-    def __init__(self, request: StartRequest) -> None:
-        super().__init__()
-        self._request = request
+    def __init__(self, request: StartRequest, name: str) -> None:
+        self._slots = {each.local_rank: ReturnSlot(each.local_rank) for each in request.launches}
+        self._parent, self._parent_alive = os.pipe2(os.O_CLOEXEC)
+        self._payloads: list[int] = []
+        try:
+            self.commands = {
+                launch.local_rank: self._command(request, launch, f"{name}{launch.local_rank}")
+                for launch in request.launches
+            }
+        except LaunchError:
+            self.close()
+            raise
 
-    @property
-    def root_log_dir(self) -> str:
-        return ""
+    def started(self) -> None:
+        """The workers have their own descriptors of what only they read."""
+        for fd in self._payloads:
+            os.close(fd)
+        self._payloads.clear()
 
-    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        dest = LogsDest()
-        for launch in self._request.launches:
-            for plan, files, tees in (
-                (launch.streams.stdout, dest.stdouts, dest.tee_stdouts),
-                (launch.streams.stderr, dest.stderrs, dest.tee_stderrs),
-            ):
-                files[launch.local_rank] = plan.file or ""
-                if plan.file and plan.console is not None:
-                    tees[launch.local_rank] = plan.file
-            dest.error_files[launch.local_rank] = launch.error_file
-        first = self._request.launches[0].streams
-        dest.filtered_stdout = first.stdout.line_filter.path if first.stdout.line_filter else ""
-        dest.filtered_stderr = first.stderr.line_filter.path if first.stderr.line_filter else ""
-        return dest
+    def close(self) -> None:
+        """Release everything; worker's values have been read by then."""
+        self.started()
+        for slot in self._slots.values():
+            slot.close()
+        for fd in (self._parent, self._parent_alive):
+            os.close(fd)
+
+    def _command(self, request: StartRequest, launch: WorkerLaunch, name: str) -> Command:
+        slot = self._slots[launch.local_rank]
+        process = multiprocessing.get_context("spawn").Process(
+            target=call_of(request, launch, slot), name=name
+        )
+        pickled = _pickle_into_child(process)
+        payload = os.memfd_create(f"call-{launch.local_rank}")
+        self._payloads.append(payload)
+        with open(os.dup(payload), "wb") as file:
+            file.write(pickled.data)
+        os.lseek(payload, 0, os.SEEK_SET)
+        tracker: int = resource_tracker.getfd()  # type: ignore[assignment]
+        main = _MAIN.format(tracker=tracker, payload=payload, parent=self._parent)
+        return Command(
+            (
+                os.fsdecode(spawn.get_executable()),
+                *util._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                "-c",
+                main,
+                "--multiprocessing-fork",
+            ),
+            tuple(dict.fromkeys((tracker, payload, self._parent, *pickled.fds))),
+            slot.value,
+        )
 
 
-def _needles(plan: StreamPlan) -> list[str] | None:
-    return list(plan.line_filter.needles) if plan.line_filter else None
+@dataclass(frozen=True, slots=True)
+class _Pickled:
+    data: bytes
+    fds: Sequence[int]
+
+
+class _DescriptorCollector:
+    """Stands in for multiprocessing's own starter of processes while an object is pickled."""
+
+    DupFd = popen_spawn_posix._DupFd
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self.fds.append(fd)
+        return fd
+
+
+def _pickle_into_child(process: Any) -> _Pickled:
+    """A process object as multiprocessing's ``spawn`` sends it. Raises LaunchError."""
+    collector = _DescriptorCollector()
+    buffer = io.BytesIO()
+    set_spawning_popen(collector)  # type: ignore[arg-type]
+    try:
+        reduction.dump(spawn.get_preparation_data(process.name), buffer)
+        reduction.dump(process, buffer)
+    # The boundary to objects of the user, whose pickling may raise anything.
+    except Exception as error:
+        raise cannot_start(error) from error
+    finally:
+        set_spawning_popen(None)
+    return _Pickled(buffer.getvalue(), collector.fds)

@@ -39,6 +39,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+_libc = ctypes.CDLL(None)
 _LENGTH = struct.Struct("!I")
 _MOST_DESCRIPTORS = 250  # the kernel takes 253 in one message
 _PR_SET_PDEATHSIG = 1
@@ -114,6 +115,10 @@ class Relay:
     source: int
     targets: list[int]
 
+    def descriptors(self) -> list[int]:
+        """The source first; all of them belong to whoever has the relay."""
+        return [self.source, *self.targets]
+
     def copy_once(self) -> bool:
         """Copy what is there. False at the end of the stream."""
         try:
@@ -139,13 +144,12 @@ class Nursery:
         self._guarded: dict[int, str] = {}
         self._relays: list[Relay] = []
         self._keep_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        self._prctl = ctypes.CDLL(None, use_errno=True).prctl
         self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:
         """Handle requests and children until the agent leaves or is gone."""
-        self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         for signum in _SHIELDED:
             signal.signal(signum, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -245,7 +249,7 @@ class Nursery:
         code = errno.EINVAL
         try:
             os.setsid()
-            self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            end_with_parent()
             if os.getppid() != parent:
                 os._exit(128 + signal.SIGKILL)
             signal.set_wakeup_fd(-1)
@@ -322,6 +326,15 @@ def _place_descriptors(fds: Sequence[int], numbers: Sequence[int], failed: int) 
     return failed
 
 
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    _libc.prctl(option, value, 0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
     """One live process, as /proc shows it."""
@@ -337,13 +350,9 @@ def live_processes() -> list[ProcessEntry]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                state, parent, _, session = stat.read().rpartition(b")")[2].split()[:4]
-        except OSError:
-            continue
-        if state not in (b"Z", b"X"):
-            found.append(ProcessEntry(int(name), int(parent), int(session)))
+        fields = _stat(int(name))
+        if fields and fields[0] not in "ZX":
+            found.append(ProcessEntry(int(name), int(fields[1]), int(fields[3])))
     return found
 
 
@@ -386,11 +395,23 @@ def _kill(pids: Iterable[int]) -> None:
 
 def start_time(pid: int) -> str:
     """When the process started, as the kernel counts it; empty if there is no such process."""
+    fields = _stat(pid)
+    return fields[19] if fields else ""
+
+
+def parent_of(pid: int) -> int | None:
+    """The pid of the process's parent, if there is such a process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """What follows the name in /proc/<pid>/stat; empty if there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()
     except OSError:
-        return ""
+        return []
 
 
 def write_all(fd: int, data: bytes) -> None:

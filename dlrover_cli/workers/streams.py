@@ -118,7 +118,7 @@ class StreamPump:
         return bytes(route.tail[-_TAIL_BYTES:]).decode("utf-8", "replace")
 
     def finish(self) -> list[Relay]:
-        """Copy what has been written, then stop. Returns the streams that somebody still holds."""
+        """Copy what has been written and stop; hand over the streams that somebody still holds."""
         if self._thread is not None:
             self._finishing = True
             os.write(self._wake_write, b"\0")
@@ -126,7 +126,7 @@ class StreamPump:
             if self._thread.is_alive():
                 return []  # stuck at the console; its descriptors stay open for it
         held = [_held(route) for route in self._routes.values() if route.source >= 0]
-        self._close_files(keep={fd for relay in held for fd in (relay.source, *relay.targets)})
+        self._close_files(keep={fd for relay in held for fd in relay.descriptors()})
         return held
 
     def _open_pumped(self, local_rank: int, name: str, plan: StreamPlan) -> int:
@@ -275,8 +275,11 @@ def _begun(route: _Route, piece: bytes) -> bytes:
 
 def _held(route: _Route) -> Relay:
     """A stream without its pump. A teed one goes on in its file only, as under torchrun."""
-    console = None if route.plan.prefix else route.plan.console
-    return Relay(route.source, [fd for fd in (route.file, console) if fd is not None])
+    targets = [] if route.file is None else [route.file]
+    if route.plan.console is not None and not route.plan.prefix:
+        with contextlib.suppress(OSError):
+            targets.append(os.dup(route.plan.console))
+    return Relay(route.source, targets)
 
 
 def _open_for_writing(path: str) -> int:

@@ -1,0 +1,160 @@
+"""`dlrover-job failover`: try what decides about failures, without a job."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dlrover_cli.contracts import FailoverStrategy
+from dlrover_cli.errors import UsageError
+from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.failover.advice import Adviser
+from dlrover_cli.failover.chain import Chain
+from dlrover_cli.failover.extension import ExtensionAdviser, OnError
+from dlrover_cli.failover.replay import RecordedFailure, read_failures, replay
+from dlrover_cli.failover.rules import RulesAdviser, load_rules
+
+app = typer.Typer(
+    help="Try extensions and rules on recorded failures.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `test` a command of its own while it is the only one."""
+
+
+@app.command()
+def test(
+    failures: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FAILURE...",
+            help="Files with one failure each, or the directory of a run: all of its failures.",
+        ),
+    ],
+    extension: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE::CLASS", help="The failover extension to ask."),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rules for what the extension has no opinion on."),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STRATEGY",
+            help="Exit with 1 unless this is decided, for every failure, or once per failure.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--failover-timeout",
+            "--failover_timeout",
+            metavar="SECONDS",
+            help="How long the extension may take, to be constructed and for each answer.",
+        ),
+    ] = 30.0,
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            "--failover-on-error",
+            "--failover_on_error",
+            help="What an extension that fails stands for.",
+        ),
+    ] = "normal",
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> int:
+    """Ask about recorded failures as a run would: the extension, then the rules, then NORMAL.
+
+    Nothing is restarted or stopped. Exits with 1 if another strategy was decided than expected, or,
+    where nothing is expected, if the extension failed; with 2 if something cannot be read or used.
+    """
+    if timeout <= 0:
+        raise UsageError(f"--failover-timeout must be more than 0 and is {timeout:g}")
+    recorded = read_failures(failures)
+    expected = _expected(expect or [], recorded)
+    advisers: list[Adviser] = [RulesAdviser(None if rules is None else load_rules(rules))]
+    # Rich is loaded only for what gets this far.
+    from dlrover_cli.cli.failover_view import Outcome, show
+
+    with _running(extension, timeout, on_error) as (adviser, load_seconds):
+        if adviser is not None:
+            advisers.insert(0, adviser)
+        outcomes = [
+            Outcome(each, wanted)
+            for each, wanted in zip(replay(recorded, Chain(advisers)), expected, strict=True)
+        ]
+    show(outcomes, extension=extension, load_seconds=load_seconds, rules=rules, as_json=json_output)
+    return ExitCode.SUCCESS if all(each.is_well for each in outcomes) else ExitCode.FAILURE
+
+
+def _expected(
+    names: Sequence[str], failures: Sequence[RecordedFailure]
+) -> list[FailoverStrategy | None]:
+    """What is expected of each failure; None where nothing is."""
+    if len(names) not in (0, 1, len(failures)):
+        raise UsageError(
+            f"there are {len(failures)} failures and {len(names)} times --expect",
+            hint="give it once for all, or once for each in their order",
+        )
+    if len(names) < 2:
+        names = [*names] * len(failures)
+    return [_strategy(name) for name in names] or [None] * len(failures)
+
+
+def _strategy(name: str) -> FailoverStrategy:
+    """`NODE_FAILOVER`, or `node` for short."""
+    whole = name.upper().removesuffix("_FAILOVER") + "_FAILOVER"
+    if whole not in FailoverStrategy.__members__:
+        known = ", ".join(FailoverStrategy.__members__)
+        raise UsageError(f"--expect={name} is no strategy", hint=f"there are: {known}")
+    return FailoverStrategy[whole]
+
+
+@contextmanager
+def _running(
+    extension: str | None, timeout: float, on_error: OnError
+) -> Iterator[tuple[ExtensionAdviser | None, float]]:
+    """The extension in its process, and how long it took to load; its output follows on stderr."""
+    if extension is None:
+        yield None, 0.0
+        return
+    with tempfile.TemporaryDirectory(prefix="dlrover-") as directory:
+        log = Path(directory, "extension.log")
+        adviser = ExtensionAdviser(
+            extension,
+            [Path.cwd()],
+            timeout=timeout,
+            on_error=on_error,
+            log_path=log,
+            log_shown_as="its output",
+            option="--extension",
+        )
+        started = time.monotonic()
+        try:
+            adviser.start()
+            yield adviser, time.monotonic() - started
+        finally:
+            adviser.close()
+            _show_output(log)
+
+
+def _show_output(log: Path) -> None:
+    output = log.read_text(errors="replace") if log.exists() else ""
+    if output:
+        print("output of the extension:", file=sys.stderr)
+        for line in output.splitlines():
+            print(f"  {line}", file=sys.stderr)

@@ -1,0 +1,76 @@
+"""Everything that is put into a worker, in one call."""
+
+import atexit
+import os
+import sys
+
+from . import exits, faults, imports, page, progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def install(directory: str, beat_file: str | None) -> None:
+    """Record this process's end in ``directory`` and its progress in ``beat_file``.
+
+    Only the worker itself: a process that it started and that got here by accident (because the
+    worker's own interpreter did not look at its environment) is left alone. Each part stands for
+    itself; one that cannot be installed is noted and missed, never an error.
+    """
+    beats = None
+    if beat_file:
+        with _noting(directory, "beats"):
+            beats = page.open_page(beat_file)
+    if beats is not None and not beats.claim():
+        return
+    tracker = progress.Progress(beats)
+    recorder = exits.ExitRecorder(directory, tracker.phase_name)
+    watch = imports.ImportWatch(lambda name, error: _note(directory, name, error))
+    with _noting(directory, "exits"):
+        recorder.install()
+        atexit.register(recorder.finish)
+        watch.when_imported("threading", recorder.watch_threads)
+    with _noting(directory, "faults"):
+        if faults.enable(directory) and beats is not None:
+            beats.write(page.STACK_SIGNAL, faults.STACK_SIGNAL)
+    if beats is not None:
+        watch.when_imported("torch.optim.optimizer", tracker.watch_optimizers)
+        watch.when_imported("torch.distributed.distributed_c10d", tracker.watch_process_group)
+    with _noting(directory, "fork"):
+        os.register_at_fork(after_in_child=_leave_to_parent(tracker))
+
+
+def _leave_to_parent(tracker: progress.Progress) -> "Callable[[], None]":
+    def after_fork() -> None:
+        tracker.detach()
+        faults.detach()
+
+    return after_fork
+
+
+class _noting:  # noqa: N801 - reads as the with-statement that it is for
+    """Swallow and note what goes wrong inside. (contextlib would be another import.)"""
+
+    def __init__(self, directory: str, what: str) -> None:
+        self._directory = directory
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        _note(self._directory, self._what, error)
+        return True
+
+
+def _note(directory: str, what: str, error: BaseException) -> None:
+    try:
+        with open(os.path.join(directory, "bootstrap.log"), "a") as log:
+            log.write(f"{what}: {type(error).__name__}: {error} (Python {sys.version_info[:3]})\n")
+    except OSError:
+        pass  # nowhere to say it, and the worker matters more
