@@ -6,6 +6,7 @@ rendezvous. torch's WorkerSpec, rendezvous handlers, events and metrics are used
 names.
 """
 
+import os
 import signal
 import socket
 import time
@@ -39,10 +40,13 @@ from dlrover_cli.agent.agreement import (
 )
 from dlrover_cli.agent.attempt import RunningAttempt
 from dlrover_cli.agent.calls import Call, CallFinished
+from dlrover_cli.agent.flight_recorder import collect_flight_records
+from dlrover_cli.agent.hang_watch import HangWatch
 from dlrover_cli.agent.judge import Judge, Settlement
 from dlrover_cli.agent.launches import LaunchBuilder
 from dlrover_cli.agent.membership import MembershipWatch, NodesWaiting
 from dlrover_cli.agent.narration import narrate
+from dlrover_cli.agent.progress import Hang, HangSettings
 from dlrover_cli.agent.ranks import Hello
 from dlrover_cli.agent.reports import (
     Reporter,
@@ -53,7 +57,7 @@ from dlrover_cli.agent.reports import (
 from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
 from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_as, workers_of
 from dlrover_cli.agent.watchdog import Watchdog
-from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
+from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.failover.budget import BudgetReset
 from dlrover_cli.failover.chain import Chain
@@ -66,6 +70,7 @@ from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerStarter
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.functions import FunctionStarter
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
+from dlrover_cli.workers.stacks import summarise
 
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DEPARTURE_SECONDS = 1.0
@@ -85,6 +90,9 @@ class AgentOptions:
     decision_timeout: float = 60.0
     hosts_control_store: Callable[[], bool] = lambda: False
     budget_reset: BudgetReset | None = None
+    hang: HangSettings = field(default_factory=HangSettings)
+    python_workers: bool = False
+    frame_locals: bool = False
     counters: Counters = field(default_factory=Counters)
     on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
 
@@ -171,11 +179,14 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._watchdog,
             self._options.run_directory,
             self._options.say,
+            python=self._options.python_workers,
+            frame_locals=self._options.frame_locals,
         )
         self._round: Round | None = None
         self._agreement: Agreement = LocalAgreement(self._inbox)
         self._membership: MembershipWatch | None = None
         self._attempt: RunningAttempt | None = None
+        self._watch = HangWatch(HangSettings(), None, None)
         self.ending: Ending | None = None
 
     @property
@@ -208,6 +219,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             finally:
                 self._shutdown(signal.SIGTERM, self._shutdown_timeout)
                 self._starter.close(leave_survivors=clean)
+                self._launches.close()
                 self._watchdog.stop()
                 self._total_execution_time = int(time.monotonic() - started)
 
@@ -292,12 +304,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         spec = worker_group.spec
         if self._round is None or spec.entrypoint is None:
             raise DlroverError("workers start after a rendezvous, with something to run")
-        launches = self._launches.build(worker_group, self._round)
+        prepared = self._launches.build(worker_group, self._round)
         workers = self._starter.start(
             StartRequest(
                 self._counters.attempt,
                 spec.entrypoint,
-                launches,
+                prepared.launches,
                 getattr(spec, "numa_options", None),
             ),
             self._inbox,
@@ -306,10 +318,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._counters.attempt,
             workers,
             {worker.local_rank: worker.global_rank for worker in worker_group.workers},
-            {launch.local_rank: launch.error_file for launch in launches},
+            {launch.local_rank: launch.error_file for launch in prepared.launches},
+            prepared.directories,
+            prepared.pages,
             self._options.record,
             self._options.say,
         )
+        self._watch = HangWatch(self._options.hang, self._attempt, self._round)
         self._agreement.watch()
         if not getattr(spec.rdzv_handler, "never_grows", False):
             self._membership = MembershipWatch(
@@ -339,7 +354,12 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _observe(self, attempt: RunningAttempt) -> _Succeeded | _Reported:
         """Watch the running attempt until it has succeeded here or the job has to decide."""
         while True:
-            match self._next(self._watchdog.next_check()):
+            look = self._watch.look()
+            if look.hang is not None:
+                return _Reported(self._hang_report(attempt, look.hang))
+            if look.warning is not None:
+                self._warn_of_hang(attempt, look.warning)
+            match self._next(_earliest(self._watchdog.next_check(), look.again_at)):
                 case WorkerExit() as exit_ if attempt.note(exit_):
                     if exit_.status != 0:
                         return _Reported(self._failure_report(attempt))
@@ -400,6 +420,30 @@ class LocalElasticAgent(SimpleElasticAgent):
                 case _:
                     pass
         return self._reporter.of_failure(attempt, failures, self._node_rank(), self._counters)
+
+    def _hang_report(self, attempt: RunningAttempt, hang: Hang) -> Report:
+        stacks = self._call("stacks", attempt.stacks)
+        self._keep_flight_records(attempt)
+        return self._reporter.of_hang(attempt, hang, stacks, self._node_rank(), self._counters)
+
+    def _warn_of_hang(self, attempt: RunningAttempt, hang: Hang) -> None:
+        stacks = self._call("stacks", attempt.stacks)
+        where = summarise({attempt.global_ranks[rank]: text for rank, text in stacks.items()})
+        minutes = (time.monotonic() - hang.since) / 60
+        self._options.record("no_progress_warning", minutes=minutes, where=where, stacks=stacks)
+        self._options.say(
+            f"nothing has moved for {minutes:.0f} minutes; --hang-timeout would act:\n{where}"
+        )
+
+    def _keep_flight_records(self, attempt: RunningAttempt) -> None:
+        directory = self._options.run_directory
+        if directory is not None:
+            since = time.time() - attempt.lifetime()
+            destination = directory.node / "flight_records"
+            ranks = attempt.global_ranks.values()
+            kept = collect_flight_records(os.environ, ranks, since, destination)
+            if kept:
+                self._options.record("flight_records", files=[str(path) for path in kept])
 
     def _stuck_report(self, attempt: RunningAttempt, stuck: WorkerFailure) -> Report:
         report = self._reporter.of_failure(attempt, [stuck], self._node_rank(), self._counters)
@@ -477,6 +521,11 @@ class LocalElasticAgent(SimpleElasticAgent):
         failure, action = settlement.failure, settlement.decision.action
         self._options.say(narrate(settlement))
         mine = failure is not None and failure.node_rank == self._node_rank()
+        if failure is not None and failure.kind is FailureKind.HANG and not mine:
+            # The node that noticed has dumped its own; ours are as telling, and still to be had.
+            stacks = self._call("stacks", attempt.stacks)
+            self._keep_flight_records(attempt)
+            self._options.record("stacks", stacks=stacks)
         over = action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine)
         if failure is not None and over:
             return self._end_run(attempt, settlement, failure)
@@ -547,6 +596,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _end_attempt(self, signum: signal.Signals, timeout: float, *, forward_to_all: bool) -> None:
         """End the attempt that is under way; does nothing the second time."""
         self._stop_membership_watch()
+        self._watch.stop()
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.end(self._inbox, signum, timeout, forward_to_all=forward_to_all)
@@ -597,6 +647,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         role = self._worker_group.spec.role
         put_metric(f"workers.{role}.remaining_restarts", self._remaining_restarts)
         put_metric(f"workers.{role}.{state.name.lower()}", 1)
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((time_ for time_ in times if time_ is not None), default=None)
 
 
 def _default_starter(

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dlrover_cli.agent.facts import is_collateral, worker_failure
+from dlrover_cli.agent.oom import OomKills, count_oom_kills
+from dlrover_cli.agent.progress import Activity
 from dlrover_cli.contracts import WorkerFailure
 from dlrover_cli.telemetry.events import Recorder
 from dlrover_cli.workers.api import WorkerExit, Workers
+from dlrover_cli.workers.beats import Beat, BeatPage, steps_done
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
+from dlrover_cli.workers.stacks import dump_stacks
 
 _KILL_SECONDS = 5.0
+_STACKS_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -24,11 +29,14 @@ class RunningAttempt:
     workers: Workers
     global_ranks: Mapping[int, int]
     error_files: Mapping[int, str]
+    directories: Mapping[int, Path]
+    pages: Mapping[int, BeatPage]
     record: Recorder
     say: Callable[[str], None]
     running: set[int] = field(init=False)
     exits: dict[int, WorkerExit] = field(init=False, default_factory=dict)
     started: float = field(init=False, default_factory=time.monotonic)
+    oom_before: OomKills = field(init=False, default_factory=count_oom_kills)
 
     def __post_init__(self) -> None:
         self.running = set(self.workers.pids())
@@ -55,7 +63,32 @@ class RunningAttempt:
 
     def active_seconds(self) -> float:
         """Seconds from the start to the last sign of life."""
-        return self.lifetime()
+        return max(0.0, self.last_moved() - self.started)
+
+    def beats(self) -> dict[int, Beat]:
+        """How far each worker is, by local rank."""
+        return {rank: page.read() for rank, page in self.pages.items()}
+
+    def steps(self) -> int | None:
+        """Optimizer steps of the furthest worker; None where nobody counted."""
+        return steps_done(self.beats())
+
+    def activities(self, others_moved_at: float = 0.0) -> dict[int, Activity]:
+        """What the running workers have shown; other nodes' movement counts for each of them."""
+        beats = self.beats()
+        return {
+            rank: Activity(
+                beats.get(rank, Beat()),
+                max(self.workers.last_output(rank) or 0.0, others_moved_at) or None,
+            )
+            for rank in self.running
+        }
+
+    def last_moved(self) -> float:
+        """When any worker of this node last gave a sign of life."""
+        moved = [activity.last_moved for activity in self.activities().values()]
+        ended = [beat.last_ns / 1e9 for beat in self.beats().values()]
+        return max([self.started, *moved, *ended])
 
     def return_values(self) -> dict[int, Any]:
         """What the workers returned, by global rank."""
@@ -63,11 +96,26 @@ class RunningAttempt:
 
     def failures(self) -> list[WorkerFailure]:
         """The workers that failed so far, with what they left behind about it."""
+        oom = count_oom_kills().since(self.oom_before)
+        beats = self.beats()
         return [
-            worker_failure(exit_, self.global_ranks[rank], self.error_files.get(rank, ""))
+            worker_failure(
+                exit_,
+                self.global_ranks[rank],
+                self.error_files.get(rank, ""),
+                worker_dir=self.directories.get(rank),
+                beat=beats.get(rank),
+                tail=self.tail(rank),
+                oom=oom,
+            )
             for rank, exit_ in self.exits.items()
             if exit_.status != 0
         ]
+
+    def stacks(self) -> dict[int, str]:
+        """The Python stacks of the running workers, by local rank. Blocks for a moment."""
+        pids = {rank: pid for rank, pid in self.workers.pids().items() if rank in self.running}
+        return dump_stacks(pids, self.directories, time.monotonic() + _STACKS_SECONDS)
 
     def has_only_consequences(self, failures: Sequence[WorkerFailure]) -> bool:
         """Whether every failed worker looks as if it went down because of another one."""
@@ -97,6 +145,8 @@ class RunningAttempt:
         if was_running or any(exit_.status != 0 for exit_ in self.exits.values()):
             self._report_stuck(self.workers.kill(_KILL_SECONDS))
         self.workers.close()
+        for page in self.pages.values():
+            page.close()
 
     def _await_exits(self, inbox: Inbox, deadline: float) -> None:
         while self.running:

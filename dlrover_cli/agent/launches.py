@@ -1,6 +1,7 @@
 """What each worker of this node is started with: its command, its environment, its streams."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,17 @@ from dlrover_cli.agent.rounds import Round
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.telemetry.run_dir import RunDirectory
 from dlrover_cli.workers.api import WorkerLaunch
+from dlrover_cli.workers.beats import BeatDirectory, BeatPage
+from dlrover_cli.workers.bootstrap import bootstrap_environment
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The launches of one attempt, and where its workers leave their facts; by local rank."""
+
+    launches: tuple[WorkerLaunch, ...]
+    directories: Mapping[int, Path]
+    pages: Mapping[int, BeatPage]
 
 
 class LaunchBuilder:
@@ -26,29 +38,52 @@ class LaunchBuilder:
         watchdog: Watchdog,
         run_directory: RunDirectory | None,
         say: Callable[[str], None],
+        *,
+        python: bool = False,
+        frame_locals: bool = False,
     ) -> None:
+        """``python`` tells that the workers are Python programs that may be looked into."""
         self._spec = spec
         self._logs_specs = logs_specs
         self._prefix_template = prefix_template
         self._watchdog = watchdog
         self._run_directory = run_directory
         self._say = say
+        self._python = python
+        self._frame_locals = frame_locals
+        self._beats: BeatDirectory | None = None
 
-    def build(self, group: WorkerGroup, round_: Round) -> tuple[WorkerLaunch, ...]:
-        """One launch per worker. Makes the log directories of the attempt."""
+    def close(self) -> None:
+        """Remove the shared memory of all attempts."""
+        if self._beats is not None:
+            self._beats.close()
+
+    def build(self, group: WorkerGroup, round_: Round) -> Prepared:
+        """One launch per worker. Makes the directories of the attempt."""
         spec = self._spec
         run_id = "" if self._run_directory is None else self._run_directory.run_id
         envs = {
             worker.local_rank: worker_environment(base_environment(), spec, worker, round_, run_id)
             for worker in group.workers
         }
+        directories = self._make_directories(group, round_.counters.attempt)
+        pages = self._make_pages(directories, round_.counters.attempt)
+        for local_rank, directory in directories.items():
+            page = pages.get(local_rank)
+            envs[local_rank] = bootstrap_environment(
+                envs[local_rank],
+                directory,
+                None if page is None else page.path,
+                python=self._python,
+                frame_locals=self._frame_locals,
+            )
         self._watchdog.start(envs)
         dest = self._logs_specs.reify(envs)
         filters = {
             "stdout": tuple(getattr(spec, "duplicate_stdout_filters", None) or ()),
             "stderr": tuple(getattr(spec, "duplicate_stderr_filters", None) or ()),
         }
-        return tuple(
+        launches = tuple(
             WorkerLaunch(
                 local_rank=worker.local_rank,
                 args=_with_macros(spec.args, worker.local_rank),
@@ -57,30 +92,49 @@ class LaunchBuilder:
                     dest,
                     worker.local_rank,
                     self._prefix(worker),
-                    self._stderr_copy(worker, round_.counters.attempt),
+                    _stderr_copy(directories.get(worker.local_rank)),
                     filters,
                 ),
                 error_file=dest.error_files.get(worker.local_rank, ""),
             )
             for worker in group.workers
         )
+        return Prepared(launches, directories, pages)
 
     def _prefix(self, worker: Worker) -> str:
         return line_prefix(
             self._prefix_template, self._spec.role, worker.global_rank, worker.local_rank
         )
 
-    def _stderr_copy(self, worker: Worker, attempt: int) -> str | None:
-        """Where a command's stderr is kept for the verdict; function workers print as they like."""
+    def _make_directories(self, group: WorkerGroup, attempt: int) -> dict[int, Path]:
+        """One per command worker, by local rank; function workers print and fail as they like."""
         if self._run_directory is None or not isinstance(self._spec.entrypoint, str):
-            return None
-        directory: Path = self._run_directory.logs / f"attempt_{attempt}" / str(worker.global_rank)
+            return {}
+        base = self._run_directory.logs / f"attempt_{attempt}"
+        directories = {}
+        for worker in group.workers:
+            directory = base / str(worker.global_rank)
+            try:
+                directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                self._say(f"cannot keep facts about workers in {directory}: {error.strerror}")
+                return {}
+            directories[worker.local_rank] = directory
+        return directories
+
+    def _make_pages(self, local_ranks: Iterable[int], attempt: int) -> dict[int, BeatPage]:
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._beats is None:
+                self._beats = BeatDirectory()
+            return {rank: self._beats.create(f"{attempt}.{rank}") for rank in local_ranks}
         except OSError as error:
-            self._say(f"cannot keep stderr in {directory}: {error.strerror}")
-            return None
-        return str(directory / "stderr.log")
+            self._say(f"the workers' progress cannot be watched: {error}")
+            return {}
+
+
+def _stderr_copy(directory: Path | None) -> str | None:
+    """Where a stderr that goes to the console is kept for the verdict."""
+    return None if directory is None else str(directory / "stderr.log")
 
 
 def _with_macros(args: tuple[Any, ...], local_rank: int) -> tuple[Any, ...]:

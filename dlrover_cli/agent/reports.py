@@ -1,7 +1,8 @@
 """Reports: what one node has to say to the job, written down on the node as well."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
 from dlrover_cli.agent.agreement import (
     WEIGHT_CAUSE,
@@ -10,7 +11,8 @@ from dlrover_cli.agent.agreement import (
     Report,
 )
 from dlrover_cli.agent.attempt import RunningAttempt
-from dlrover_cli.agent.facts import failure_info
+from dlrover_cli.agent.facts import failure_info, hang_failures
+from dlrover_cli.agent.progress import Hang
 from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.failover.decide import Counters, Limits
 from dlrover_cli.telemetry.events import Recorder
@@ -43,11 +45,42 @@ class Reporter:
             "" if self._run_directory is None else self._run_directory.run_id,
             counters,
             self._limits,
+            steps=attempt.steps(),
         )
         only_consequences = attempt.has_only_consequences(failures)
         return self._write_down(
             info, attempt, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE
         )
+
+    def of_hang(
+        self,
+        attempt: RunningAttempt,
+        hang: Hang,
+        stacks: Mapping[int, str],
+        node_rank: int,
+        counters: Counters,
+    ) -> Report:
+        """Nothing has moved for too long; ``stacks`` show where, by local rank."""
+        failures = hang_failures(
+            hang,
+            attempt.workers.pids(),
+            attempt.global_ranks,
+            attempt.beats(),
+            stacks,
+            time.monotonic(),
+            time.time_ns(),
+        )
+        info = failure_info(
+            failures,
+            attempt.tail,
+            node_rank,
+            "" if self._run_directory is None else self._run_directory.run_id,
+            counters,
+            self._limits,
+            steps=attempt.steps(),
+            stacks={attempt.global_ranks[rank]: text for rank, text in stacks.items()},
+        )
+        return self._write_down(info, attempt, WEIGHT_CAUSE)
 
     def _write_down(self, info: AgentFailureInfo, attempt: RunningAttempt, weight: int) -> Report:
         self._count += 1

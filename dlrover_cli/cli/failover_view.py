@@ -2,9 +2,11 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.failover.replay import Replayed
@@ -20,54 +22,131 @@ class Outcome:
     expected: FailoverStrategy | None
 
     @property
+    def is_as_expected(self) -> bool:
+        return self.expected in (None, self.replayed.verdict.strategy)
+
+    @property
     def is_well(self) -> bool:
-        """As expected; without an expectation, decided without a problem."""
-        verdict = self.replayed.verdict
-        return not verdict.problems if self.expected is None else verdict.strategy is self.expected
+        """As expected; where nothing is expected, decided without a problem."""
+        if self.expected is None:
+            return not self.replayed.verdict.problems
+        return self.is_as_expected
 
 
-def show(
-    outcomes: Sequence[Outcome],
-    *,
-    extension: str | None,
-    load_seconds: float,
-    rules: Path | None,
-    as_json: bool,
-) -> None:
-    """Decisions on stdout, problems and unmet expectations on stderr."""
+class View(Protocol):
+    """Shows outcomes as they come."""
+
+    def showing(
+        self, extension: str | None, load_seconds: float, rules: Path | None
+    ) -> AbstractContextManager[None]: ...
+
+    def add(self, outcome: Outcome) -> None: ...
+
+
+def view_for(stream: TextIO, *, as_json: bool) -> View:
+    """What suits the stream."""
     if as_json:
+        return DocumentView(stream)
+    return TableView(stream) if stream.isatty() else LinesView(stream)
+
+
+def explain(outcomes: Sequence[Outcome]) -> None:
+    """Say on stderr what went wrong, and where it is not what was expected."""
+    for each in outcomes:
+        path, verdict = each.replayed.failure.path, each.replayed.verdict
+        for problem in verdict.problems:
+            print(f"{path}: {problem}", file=sys.stderr)
+        if each.expected is not None and not each.is_as_expected:
+            wanted, decided = each.expected.value, verdict.strategy.value
+            print(f"{path}: expected {wanted}, decided {decided}", file=sys.stderr)
+
+
+@dataclass(slots=True)
+class LinesView:
+    """One line for each decision, at once."""
+
+    stream: TextIO
+
+    @contextmanager
+    def showing(
+        self, extension: str | None, load_seconds: float, rules: Path | None
+    ) -> Iterator[None]:
+        yield
+
+    def add(self, outcome: Outcome) -> None:
+        replayed, verdict = outcome.replayed, outcome.replayed.verdict
+        line = (
+            f"{replayed.failure.path}: {verdict.strategy.value} by {verdict.decided_by} "
+            f"in {_in_words(replayed.seconds)}: {_why(outcome)}"
+        )
+        print(line, file=self.stream, flush=True)
+
+
+@dataclass(slots=True)
+class DocumentView:
+    """One JSON document at the end."""
+
+    stream: TextIO
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @contextmanager
+    def showing(
+        self, extension: str | None, load_seconds: float, rules: Path | None
+    ) -> Iterator[None]:
+        yield
         document = {
             "schema_version": SCHEMA_VERSION,
             "extension": extension,
             "load_seconds": round(load_seconds, 6),
             "rules": None if rules is None else str(rules),
-            "failures": [_as_document(each) for each in outcomes],
-            "as_expected": all(_is_as_expected(each) for each in outcomes),
+            "failures": [_as_document(each) for each in self.outcomes],
+            "as_expected": all(each.is_as_expected for each in self.outcomes),
         }
-        print(json.dumps(document, indent=2))
-    elif sys.stdout.isatty():
-        _show_table(outcomes)
-    else:
-        for each in outcomes:
-            print(_line(each))
-    sys.stdout.flush()
-    for each in outcomes:
-        path = each.replayed.failure.path
-        for problem in each.replayed.verdict.problems:
-            print(f"{path}: {problem}", file=sys.stderr)
-        if not _is_as_expected(each) and each.expected is not None:
-            print(
-                f"{path}: expected {each.expected.value}, "
-                f"decided {each.replayed.verdict.strategy.value}",
-                file=sys.stderr,
-            )
+        print(json.dumps(document, indent=2), file=self.stream, flush=True)
+
+    def add(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
 
 
-def _is_as_expected(outcome: Outcome) -> bool:
-    return outcome.expected in (None, outcome.replayed.verdict.strategy)
+class TableView:
+    """A table that grows."""
+
+    def __init__(self, stream: TextIO) -> None:
+        # Rich is loaded only for a terminal.
+        from rich import box
+        from rich.console import Console
+        from rich.live import Live
+        from rich.table import Table
+
+        self._table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for heading in ("Failure", "Strategy", "Decided by", "Reason", "Took"):
+            # Folded rather than cut: nothing may be lost on a narrow screen.
+            self._table.add_column(heading, overflow="fold")
+        console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        self._live = Live(self._table, console=console, auto_refresh=False)
+
+    @contextmanager
+    def showing(
+        self, extension: str | None, load_seconds: float, rules: Path | None
+    ) -> Iterator[None]:
+        with self._live:
+            yield
+
+    def add(self, outcome: Outcome) -> None:
+        from rich.text import Text
+
+        replayed, verdict = outcome.replayed, outcome.replayed.verdict
+        self._table.add_row(
+            Text(str(replayed.failure.path)),
+            Text(verdict.strategy.value, style="bold" if outcome.is_well else "bold red"),
+            Text(verdict.decided_by),
+            Text(_why(outcome)),
+            Text(_in_words(replayed.seconds)),
+        )
+        self._live.refresh()
 
 
-def _as_document(outcome: Outcome) -> dict[str, object]:
+def _as_document(outcome: Outcome) -> dict[str, Any]:
     replayed, verdict = outcome.replayed, outcome.replayed.verdict
     return {
         "file": str(replayed.failure.path),
@@ -82,38 +161,10 @@ def _as_document(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _line(outcome: Outcome) -> str:
-    replayed, verdict = outcome.replayed, outcome.replayed.verdict
-    return (
-        f"{replayed.failure.path}: {verdict.strategy.value} by {verdict.decided_by} "
-        f"in {_in_words(replayed.seconds)}: {verdict.reason}{_backoff(outcome)}"
-    )
-
-
-def _show_table(outcomes: Sequence[Outcome]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in ("Failure", "Strategy", "Decided by", "Reason", "Took"):
-        table.add_column(heading, overflow="fold")
-    for each in outcomes:
-        replayed, verdict = each.replayed, each.replayed.verdict
-        table.add_row(
-            Text(str(replayed.failure.path)),
-            Text(verdict.strategy.value, style="bold" if each.is_well else "bold red"),
-            Text(verdict.decided_by),
-            Text(f"{verdict.reason}{_backoff(each)}"),
-            Text(_in_words(replayed.seconds)),
-        )
-    Console(highlight=False, markup=False, emoji=False).print(table)
-
-
-def _backoff(outcome: Outcome) -> str:
-    backoff = outcome.replayed.verdict.backoff
-    return "" if backoff is None else f" (wait {backoff:g} s)"
+def _why(outcome: Outcome) -> str:
+    verdict = outcome.replayed.verdict
+    wait = "" if verdict.backoff is None else f" (wait {verdict.backoff:g} s)"
+    return f"{verdict.reason}{wait}"
 
 
 def _in_words(seconds: float) -> str:

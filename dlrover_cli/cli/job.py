@@ -20,7 +20,7 @@ PROG = "dlrover-job"
 
 app = typer.Typer(
     help="Work with training jobs and with what decides about their failures.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,6 +63,7 @@ def _exit_code() -> int:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True)
     ] = False,
@@ -70,3 +71,5 @@ def _options(
     if version:
         typer.echo(f"{PROG} {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from dlrover_cli.cli.failover_view import Outcome, explain, view_for
+from dlrover_cli.config.files import read_config_file
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import UsageError
 from dlrover_cli.exit_codes import ExitCode
@@ -17,27 +19,28 @@ from dlrover_cli.failover.advice import Adviser
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.extension import ExtensionAdviser, OnError
 from dlrover_cli.failover.replay import RecordedFailure, read_failures, replay
-from dlrover_cli.failover.rules import RulesAdviser, load_rules
+from dlrover_cli.failover.rules import RulesAdviser, RuleSet, load_rules, rules_from_table
 
 app = typer.Typer(
     help="Try extensions and rules on recorded failures.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
 @app.callback()
-def _group() -> None:
-    """Keeps `test` a command of its own while it is the only one."""
+def _group(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
-@app.command()
-def test(
+@app.command("test")
+def replay_failures(
     failures: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FAILURE...",
+            metavar="FAILURE",
             help="Files with one failure each, or the directory of a run: all of its failures.",
         ),
     ],
@@ -77,27 +80,30 @@ def test(
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> int:
-    """Ask about recorded failures as a run would: the extension, then the rules, then NORMAL.
+    """Ask about recorded failures as a run would.
 
-    Nothing is restarted or stopped. Exits with 1 if another strategy was decided than expected, or,
-    where nothing is expected, if the extension failed; with 2 if something cannot be read or used.
+    First the extension is asked, then the rules, those in the current directory's dlrover.toml or
+    pyproject.toml included; NORMAL is the last word.
+
+    Exits with 1 if another strategy was decided than expected, or, where nothing is expected, if
+    the extension failed; with 2 if something cannot be read or used.
     """
     if timeout <= 0:
         raise UsageError(f"--failover-timeout must be more than 0 and is {timeout:g}")
     recorded = read_failures(failures)
     expected = _expected(expect or [], recorded)
-    advisers: list[Adviser] = [RulesAdviser(None if rules is None else load_rules(rules))]
-    # Rich is loaded only for what gets this far.
-    from dlrover_cli.cli.failover_view import Outcome, show
-
+    advisers: list[Adviser] = [RulesAdviser(_all_rules(rules))]
+    view = view_for(sys.stdout, as_json=json_output)
+    outcomes = []
     with _running(extension, timeout, on_error) as (adviser, load_seconds):
         if adviser is not None:
             advisers.insert(0, adviser)
-        outcomes = [
-            Outcome(each, wanted)
-            for each, wanted in zip(replay(recorded, Chain(advisers)), expected, strict=True)
-        ]
-    show(outcomes, extension=extension, load_seconds=load_seconds, rules=rules, as_json=json_output)
+        decided = replay(recorded, Chain(advisers))
+        with view.showing(extension, load_seconds, rules):
+            for each, wanted in zip(decided, expected, strict=True):
+                outcomes.append(Outcome(each, wanted))
+                view.add(outcomes[-1])
+        explain(outcomes)
     return ExitCode.SUCCESS if all(each.is_well for each in outcomes) else ExitCode.FAILURE
 
 
@@ -122,6 +128,16 @@ def _strategy(name: str) -> FailoverStrategy:
         known = ", ".join(FailoverStrategy.__members__)
         raise UsageError(f"--expect={name} is no strategy", hint=f"there are: {known}")
     return FailoverStrategy[whole]
+
+
+def _all_rules(path: Path | None) -> RuleSet:
+    """Those of the file, then those of the current directory's settings, as for a run."""
+    rules = RuleSet() if path is None else load_rules(path)
+    settings = read_config_file(Path())
+    if not settings.failover_table:
+        return rules
+    where = settings.sources["failover_table"].where
+    return rules.followed_by(rules_from_table(settings.failover_table, where))
 
 
 @contextmanager

@@ -111,7 +111,8 @@ def _show_plan(settings: LaunchSettings) -> None:
     from dlrover_cli.launch.plan import make_plan
 
     check_settings(settings)
-    plan = make_plan(settings)
+    with contextlib.redirect_stdout(sys.stderr):  # a plugin may print while it loads
+        plan = make_plan(settings)
     try:
         if settings.json_output:
             print(to_json(plan))

@@ -8,6 +8,7 @@ from dlrover_cli.contracts.failover import (
     FailureInfo,
     FailureKind,
     WorkerFailure,
+    WorkerPhase,
 )
 from dlrover_cli.contracts.manager import ManagerExtension, NodeInfo
 
@@ -21,4 +22,5 @@ __all__ = [
     "ManagerExtension",
     "NodeInfo",
     "WorkerFailure",
+    "WorkerPhase",
 ]

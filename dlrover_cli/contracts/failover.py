@@ -6,8 +6,9 @@ order, same mutability. What we know beyond DLRover's four fields comes after th
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Self
 
 from dlrover_cli.contracts.documents import Document, plain
@@ -34,6 +35,16 @@ class FailureKind(Enum):
     START_UP = "start-up"
 
 
+class WorkerPhase(StrEnum):
+    """How far a worker had come; equal to its value, so that a plain string compares well."""
+
+    START_UP = "start-up"
+    """Before the process group stood, and before any optimizer step or heartbeat."""
+    TRAINING = "training"
+    UNKNOWN = "unknown"
+    """Nothing of ours ran in it, as in a program that is not Python."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFailure:
     """What is known of one worker that failed."""
@@ -50,6 +61,9 @@ class WorkerFailure:
     time_ns: int = 0
     root_cause: bool = False
     """False for a worker that went down only because another one did."""
+    phase: WorkerPhase = WorkerPhase.UNKNOWN
+    oom: bool = False
+    """Killed by the kernel because memory ran out."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +77,8 @@ class WorkerFailure:
             "traceback": self.traceback,
             "time_ns": self.time_ns,
             "root_cause": self.root_cause,
+            "phase": self.phase.value,
+            "oom": self.oom,
         }
 
     @classmethod
@@ -79,6 +95,8 @@ class WorkerFailure:
             traceback=document.text("traceback", default=""),
             time_ns=document.integer("time_ns", default=0),
             root_cause=document.flag("root_cause", default=False),
+            phase=document.member("phase", WorkerPhase, default=WorkerPhase.UNKNOWN),
+            oom=document.flag("oom", default=False),
         )
         document.refuse_unknown_keys()
         return worker
@@ -114,6 +132,10 @@ class AgentFailureInfo(FailureInfo):
     run_id: str = ""
     host: str = ""
     generation: int = 0
+    phase: WorkerPhase = WorkerPhase.UNKNOWN
+    """How far the root cause's worker had come."""
+    stacks: Mapping[str, str] = field(default_factory=dict)
+    """After a hang, the Python stacks of the workers by global rank."""
 
     @property
     def root_cause(self) -> WorkerFailure | None:
@@ -136,6 +158,8 @@ class AgentFailureInfo(FailureInfo):
             "run_id": self.run_id,
             "host": self.host,
             "generation": self.generation,
+            "phase": self.phase.value,
+            "stacks": plain(self.stacks),
         }
 
     @classmethod
@@ -161,6 +185,8 @@ class AgentFailureInfo(FailureInfo):
             run_id=document.text("run_id", default=""),
             host=document.text("host", default=""),
             generation=document.integer("generation", default=0),
+            phase=document.member("phase", WorkerPhase, default=WorkerPhase.UNKNOWN),
+            stacks={rank: str(text) for rank, text in document.mapping("stacks").items()},
         )
         document.refuse_unknown_keys()
         return info

@@ -37,6 +37,7 @@ Ask = Callable[[Any], str | None]
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 20
 _STDERR = 2
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 # The stacks of an extension that hangs have to be out before the agent ends it.
 _DUMP_AT = 0.9
 _LONGEST_PATIENCE = 86_400.0
@@ -162,10 +163,11 @@ def _load(request: Mapping[str, Any]) -> tuple[Ask | None, dict[str, Any]]:
         roots = [Path(root) for root in request["roots"]]
         extension = load_failover_extension(reference, roots, option=option)
     except PluginError as error:
-        _log_traceback()
+        if error.__cause__ is not None:
+            _log_traceback(error.__cause__)
         return None, _refusal(error)
     except BaseException as error:  # noqa: BLE001 - the user's code; the agent must be told
-        _log_traceback()
+        _log_traceback(error)
         refusal = Subject.of_option(option, reference).fault(
             PluginFault.CONSTRUCTOR_RAISED,
             f"loading it raised {_in_words(error)}",
@@ -189,7 +191,7 @@ def _answer(ask: Ask, request: Mapping[str, Any]) -> dict[str, Any]:
     except NotAnAnswer as error:
         return {"event": "no_answer", "id": request["id"], "returned": str(error)}
     except BaseException as error:  # noqa: BLE001 - the user's code, whatever it raises
-        _log_traceback()
+        _log_traceback(error)
         return {"event": "no_answer", "id": request["id"], "raised": _in_words(error)}
 
 
@@ -203,11 +205,18 @@ def _refusal(error: "PluginError") -> dict[str, Any]:
     }
 
 
-def _log_traceback() -> None:
+def _log_traceback(error: BaseException) -> None:
+    """Print the user's part of the traceback, if there is one."""
+    from dlrover_cli.plugins.faults import user_frame
+
     # The extension may have replaced stderr, and shows its exceptions itself; the report is worth
     # more than the log.
     with contextlib.suppress(BaseException):
-        traceback.print_exc()
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            trace = trace.tb_next
+        if user_frame(error):
+            traceback.print_exception(type(error), error, trace)
 
 
 def _in_words(error: BaseException) -> str:

@@ -6,7 +6,7 @@ next although the trouble is the same: pids, addresses, sizes, ranks, hosts, tem
 
 import re
 
-from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
+from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
 
 _LONGEST_WORDS = 300
 _LONGEST_READ = 4_000
@@ -35,11 +35,9 @@ def culprit(info: AgentFailureInfo) -> WorkerFailure | None:
     return info.root_cause or next(iter(info.workers), None)
 
 
-def phase_of(info: AgentFailureInfo) -> str:
-    """`start-up`, `training`, or `unknown` where nobody could tell."""
-    if info.kind is FailureKind.START_UP:
-        return FailureKind.START_UP.value
-    return str(getattr(info, "phase", "unknown"))
+def phase_of(info: AgentFailureInfo) -> WorkerPhase:
+    """How far the worker had come; a failure of that kind may be all that is known of it."""
+    return WorkerPhase.START_UP if info.kind is FailureKind.START_UP else info.phase
 
 
 def normalised(message: str) -> str:

@@ -27,7 +27,10 @@ from dlrover_cli.failover.ruleset import Rule, RuleSet, When
 SETTING = "failover_rules"
 _SHIPPED_FILE = Path(__file__).with_name("default_rules.toml")
 _RULES, _SHIPPED = "rules", "shipped"
-_EXAMPLE = '[[rules]] name = "bad-data" when = {exit_code = 3} strategy = "abort"'
+_EXAMPLE = (
+    "A rule is a line [[rules]] and, below it, "
+    'name = "bad-data", when = {exit_code = 3} and strategy = "abort", each on its own line.'
+)
 
 
 def load_rules(path: Path) -> RuleSet:
@@ -35,11 +38,9 @@ def load_rules(path: Path) -> RuleSet:
     text = _text(path)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is not valid TOML: {error}.",
-            setting=SETTING,
-            hint=f"A rule looks like this, on lines of its own: {_EXAMPLE}",
+            f"{path} is not valid TOML: {error}.", setting=SETTING, hint=_EXAMPLE
         ) from error
     return _rule_set(_Place(str(path), lambda: text), table, _shipped_names())
 
@@ -127,7 +128,7 @@ class _Place:
 def _rule_set(place: _Place, table: Mapping[str, Any], shipped_names: tuple[str, ...]) -> RuleSet:
     _refuse_unknown_keys(place, table, (_RULES, _SHIPPED))
     if not table.get(_RULES) and _SHIPPED not in table:
-        raise place.wrong("there are no rules in it", f"Write on lines of its own: {_EXAMPLE}")
+        raise place.wrong("there are no rules in it", _EXAMPLE)
     shipped = (
         _wanted(place.at(_SHIPPED), table[_SHIPPED], shipped_names) if _SHIPPED in table else None
     )
@@ -147,8 +148,7 @@ def _wanted(place: _Place, value: object, known: tuple[str, ...]) -> frozenset[s
 
 def _rules(place: _Place, value: object) -> tuple[Rule, ...]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        what = f"{_RULES} must be an array of tables"
-        raise place.wrong(what, f"Write on lines of its own: {_EXAMPLE}")
+        raise place.wrong(f"{_RULES} must be an array of tables", _EXAMPLE)
     rules: list[Rule] = []
     for position, table in enumerate(value):
         here = place.at(position, subject=f"rule {position + 1}")
@@ -171,7 +171,7 @@ def _check_against_earlier(place: _Place, rule: Rule, earlier: list[Rule]) -> No
 
 
 def _rule(place: _Place, table: Mapping[str, Any]) -> Rule:
-    _refuse_unknown_keys(place, table, _KEYS)
+    _refuse_unknown_keys(place, table, KEYS)
     for key, example in (("name", '"bad-data"'), ("strategy", '"abort"')):
         if key not in table:
             raise place.wrong(f"it has no {key}", f"Add a line: {key} = {example}")
@@ -200,10 +200,10 @@ def _when(place: _Place, conditions: object) -> When:
     if not isinstance(conditions, dict):
         hint = "Write it like this: when = {exit_code = 3}"
         raise place.wrong(f"when takes a table, not {rule_values.shown(conditions)}", hint)
-    _refuse_unknown_keys(place, conditions, tuple(_CONDITIONS))
+    _refuse_unknown_keys(place, conditions, tuple(CONDITIONS))
     read = {
         field: _value(place, conditions, key, reader)
-        for key, (field, reader) in _CONDITIONS.items()
+        for key, (field, reader) in CONDITIONS.items()
         if key in conditions
     }
     return When(**read)
@@ -225,7 +225,7 @@ def _refuse_unknown_keys(place: _Place, table: Mapping[str, Any], known: tuple[s
         if key in known:
             continue
         hint = _suggestion(key, known)
-        if known is _KEYS and key in _CONDITIONS:
+        if known is KEYS and key in CONDITIONS:
             hint = f"Conditions stand in when = {{{key} = ...}}"
         raise place.at(key).wrong(f"there is no key {key!r}", hint)
 
@@ -243,8 +243,8 @@ def _in_words(conditions: Mapping[str, Any]) -> str:
     )
 
 
-_KEYS = ("name", "when", "strategy", "backoff", "reason", "on")
-_CONDITIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+KEYS = ("name", "when", "strategy", "backoff", "reason", "on")
+CONDITIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "exit_code": ("exit_codes", rule_values.exit_codes),
     "signal": ("signals", rule_values.signals),
     "exception": ("exceptions", rule_values.exceptions),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeVar
 
-from dlrover_cli.contracts import FailoverStrategy, FailureKind
+from dlrover_cli.contracts import FailoverStrategy, FailureKind, WorkerPhase
 from dlrover_cli.failover.durations import checked, parse_duration
 
 _Read = TypeVar("_Read")
@@ -91,11 +91,11 @@ def kinds(value: object) -> frozenset[FailureKind]:
     return frozenset(_each(value, _kind, '"hang"'))
 
 
-def phase(value: object) -> str:
+def phase(value: object) -> WorkerPhase:
     if not isinstance(value, str) or value not in _PHASES:
         what = f'takes "start-up" or "training", not {shown(value)}'
         raise BadValue(what, hint=_meant(str(value), _PHASES))
-    return value
+    return _PHASES[value]
 
 
 def pattern(value: object) -> re.Pattern[str]:
@@ -205,7 +205,8 @@ _STRATEGIES = {
     "node": FailoverStrategy.NODE_FAILOVER,
     "global": FailoverStrategy.GLOBAL_FAILOVER,
     "abort": FailoverStrategy.ABORTION_FAILOVER,
+    "abortion": FailoverStrategy.ABORTION_FAILOVER,
     **{each.value.lower(): each for each in FailoverStrategy},
 }
 _SHORT = "normal, node, global or abort"
-_PHASES = ("start-up", "training")
+_PHASES = {each.value: each for each in (WorkerPhase.START_UP, WorkerPhase.TRAINING)}

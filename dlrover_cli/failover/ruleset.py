@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, FailureKind, WorkerFailure
+from dlrover_cli.contracts import (
+    AgentFailureInfo,
+    FailoverStrategy,
+    FailureKind,
+    WorkerFailure,
+    WorkerPhase,
+)
 from dlrover_cli.failover.advice import History
 from dlrover_cli.failover.fingerprint import culprit, fingerprint, phase_of
 
@@ -31,7 +37,7 @@ class When:
     exceptions: tuple[str, ...] | None = None
     message: re.Pattern[str] | None = None
     log: re.Pattern[str] | None = None
-    phase: str | None = None
+    phase: WorkerPhase | None = None
     kinds: frozenset[FailureKind] | None = None
     oom: bool | None = None
     same_failure: int | None = None
@@ -84,7 +90,7 @@ def applies(when: When, info: AgentFailureInfo, history: History, search: Search
     """Whether all conditions hold. Text is searched last, and only if all else holds."""
     return (
         _fits_worker(when, culprit(info))
-        and (when.phase is None or when.phase == phase_of(info))
+        and (when.phase is None or when.phase is phase_of(info))
         and (when.kinds is None or info.kind in when.kinds)
         and _fits_history(when, info, history)
         and _fits_text(when, info, search)
@@ -99,7 +105,7 @@ def _fits_worker(when: When, worker: WorkerFailure | None) -> bool:
         (when.exit_codes is None or _shell_status(worker) in when.exit_codes)
         and (when.signals is None or worker.signal in when.signals)
         and (when.exceptions is None or _is_any_of(worker.exception_type, when.exceptions))
-        and (when.oom is None or getattr(worker, "oom", False) == when.oom)
+        and (when.oom is None or worker.oom == when.oom)
     )
 
 
@@ -146,7 +152,7 @@ def _no_progress(latest_first: Sequence[AgentFailureInfo], restarts: int) -> boo
 
 def steps_gained(info: AgentFailureInfo) -> int | None:
     """The steps that an attempt took; None where nobody counted."""
-    if info.steps is None and phase_of(info) == FailureKind.START_UP.value:
+    if info.steps is None and phase_of(info) is WorkerPhase.START_UP:
         return 0
     return info.steps
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
-from dlrover_cli.contracts import AgentFailureInfo
+from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.failover.advice import Adviser
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.extension import ExtensionAdviser
@@ -53,7 +53,8 @@ class Advisers:
         asked: list[Adviser] = [] if self.extension is None else [self.extension]
         self.chain = Chain([*asked, RulesAdviser(rules)])
         if terminal is not None:
-            self.chain = Chain([TerminalAdviser(self.chain, terminal, self._log_of)])
+            person = TerminalAdviser(self.chain, terminal, self._log_of, self._frames_of)
+            self.chain = Chain([person])
 
     def ready(self) -> None:
         """Wait until the extension is constructed. Raises PluginError."""
@@ -62,10 +63,29 @@ class Advisers:
 
     def _log_of(self, info: AgentFailureInfo) -> Path | None:
         root = info.root_cause
-        if self._run_directory is None or root is None:
+        directory = None if root is None else self._directory_of(info, root)
+        return None if directory is None else directory / "stderr.log"
+
+    def _frames_of(self, info: AgentFailureInfo, worker: WorkerFailure) -> str:
+        from dlrover_cli.agent.facts import read_exception  # torch is loaded by now
+
+        directory = self._directory_of(info, worker)
+        recorded = None if directory is None else read_exception(directory)
+        if recorded is None:
+            return ""
+        return "\n".join(
+            line
+            for frame in recorded.frames
+            for line in (
+                f"{frame.get('file')}:{frame.get('line')} in {frame.get('function')}",
+                *(f"    {name} = {value}" for name, value in frame.get("locals", {}).items()),
+            )
+        )
+
+    def _directory_of(self, info: AgentFailureInfo, worker: WorkerFailure) -> Path | None:
+        if self._run_directory is None:
             return None
-        attempt = self._run_directory.logs / f"attempt_{info.attempt}"
-        return attempt / str(root.global_rank) / "stderr.log"
+        return self._run_directory.logs / f"attempt_{info.attempt}" / str(worker.global_rank)
 
 
 def _rules(settings: FailoverSettings) -> RuleSet:

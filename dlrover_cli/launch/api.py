@@ -35,7 +35,7 @@ class elastic_launch:  # noqa: N801 - torch's name for it
         self._entrypoint = entrypoint
 
     def __call__(self, *args: Any) -> dict[int, Any]:
-        with reporting(RunReport(None, list(sys.argv))) as report:
+        with reporting(RunReport(None, list(sys.argv), _log.warning)) as report:
             session = open_session(report, os.environ, _log.warning, {"argv": list(sys.argv)})
             os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
             roots = (Path.cwd(),)

@@ -22,8 +22,9 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from dlrover_cli.agent.agent import AgentOptions, LocalElasticAgent
 from dlrover_cli.agent.calls import Call
 from dlrover_cli.agent.logs import RunLogsSpecs
+from dlrover_cli.agent.progress import HangSettings
 from dlrover_cli.config.derive import parse_signals
-from dlrover_cli.errors import ConfigError, PluginError
+from dlrover_cli.errors import ConfigError, DlroverError
 from dlrover_cli.failover.budget import parse_budget_reset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action
@@ -33,8 +34,14 @@ from dlrover_cli.launch.failed import JobFailed
 from dlrover_cli.launch.failover import decision_timeout_of, hosts_control_store, limits_of
 from dlrover_cli.launch.session import Session
 from dlrover_cli.plugins.shims import install_import_shims
+from dlrover_cli.rendezvous.connecting import connect
 from dlrover_cli.rendezvous.departure import depart
-from dlrover_cli.rendezvous.faults import explain, wait_until_resolvable
+from dlrover_cli.rendezvous.faults import (
+    accepts_connections,
+    explain,
+    hosts_port,
+    wait_until_resolvable,
+)
 from dlrover_cli.rendezvous.loading import check_rendezvous_backend, create_rendezvous_handler
 from dlrover_cli.rendezvous.local import LocalRendezvous
 from dlrover_cli.telemetry.metrics import (
@@ -49,6 +56,10 @@ from dlrover_cli.workers.inbox import Inbox, SignalReceived
 _METRICS_CLOSE_SECONDS = 5.0
 _RESOLVE_SECONDS = 60.0
 _DEFAULT_PORT = 29400
+_BACKEND_HINTS = {
+    "etcd": "pip install python-etcd, or use --rdzv-backend=c10d, which needs no service",
+    "etcd-v2": "pip install python-etcd, or use --rdzv-backend=c10d, which needs no service",
+}
 
 _T = TypeVar("_T")
 
@@ -121,7 +132,7 @@ def run_agent(
     finally:
         session.report.counters = agent.counters
         session.report.ending = agent.ending
-        if shut_down:
+        if shut_down and _is_ours_to_close(config, session):
             _shut_down(handler, session)
         if fan_out is not None and undo is not None:
             undo()
@@ -147,15 +158,31 @@ def make_handler(
     if config.rdzv_handler is not None:
         return create_rendezvous_handler(config.rdzv_handler, params, roots)
     check_rendezvous_backend(config.rdzv_backend)
-    if config.rdzv_backend in ("c10d", "static"):
-        host, _ = split_endpoint(config.rdzv_endpoint)
-        wait_until_resolvable(host, _RESOLVE_SECONDS, say)
     try:
-        return get_rendezvous_handler(params)
-    except (ConfigError, PluginError):
+        return _connected(params, say)
+    except DlroverError:
         raise
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(
+            f"--rdzv-backend={config.rdzv_backend}: {error}",
+            setting="rdzv_backend",
+            hint=_BACKEND_HINTS.get(config.rdzv_backend, "check --rdzv-endpoint and --rdzv-conf"),
+        ) from error
     except Exception as error:
         raise explain(error, config.rdzv_backend, config.rdzv_endpoint) from error
+
+
+def _connected(params: RendezvousParameters, say: Callable[[str], None]) -> RendezvousHandler:
+    """torch's handler of these parameters; names resolve late, and a port may be anybody's."""
+    if params.backend not in ("c10d", "static") or params.get("store_type") == "file":
+        return get_rendezvous_handler(params)
+    host, port = split_endpoint(params.endpoint)
+    key, default = ("read_timeout", 60) if params.backend == "c10d" else ("timeout", 900)
+    patience = float(params.get_as_int(key, default) or default)
+    wait_until_resolvable(host, min(patience, _RESOLVE_SECONDS), say)
+    if params.backend == "static":  # connects in its first round
+        return get_rendezvous_handler(params)
+    return connect(lambda: get_rendezvous_handler(params), host, port, patience)
 
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:
@@ -253,6 +280,10 @@ def _make_agent(
             decision_timeout=decision_timeout_of(config),
             hosts_control_store=lambda: hosts_control_store(config, store_port),
             budget_reset=parse_budget_reset(config.restart_budget_reset),
+            hang=HangSettings(config.hang_timeout, config.hang_start_grace),
+            # Another interpreter may be too old for what we would run inside it.
+            python_workers=entrypoint == sys.executable,
+            frame_locals=config.interactive,
             counters=session.counters,
             on_round=note_round,
         ),
@@ -281,6 +312,21 @@ def _name_of(entrypoint: str | Callable[..., Any], args: Sequence[Any]) -> str:
     if entrypoint == sys.executable:
         return next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)
     return entrypoint
+
+
+def _is_ours_to_close(config: LaunchConfig, session: Session) -> bool:
+    """Whether this node closes the rendezvous behind the job.
+
+    Closing torch's c10d rendezvous once is enough. Its store may be gone with the node that hosts
+    it; whoever else tried would fill stderr with complaints about that.
+    """
+    if config.rdzv_backend != "c10d" or config.is_local or config.rdzv_handler is not None:
+        return True
+    together = session.report.ending is not None or sys.exc_info()[0] is None
+    if not together or config.rdzv_configs.get("store_type") == "file":
+        return True
+    host, port = split_endpoint(config.rdzv_endpoint)
+    return hosts_port(port) or (session.events.node_rank == 0 and accepts_connections(host, port))
 
 
 def _shut_down(handler: RendezvousHandler, session: Session) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
+from torch.distributed.elastic.multiprocessing import LogsSpecs, Std
 from torch.distributed.run import determine_local_world_size
 
 from dlrover_cli.agent.logs import RunLogsSpecs
@@ -20,7 +20,10 @@ from dlrover_cli.config.derive import (
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.launch.config import LaunchConfig
-from dlrover_cli.plugins.entry_points import LOGS_SPECS_GROUP, load_entry_point
+from dlrover_cli.launch.logs import AttemptLogsSpecs
+from dlrover_cli.plugins.construct import construct
+from dlrover_cli.plugins.entry_points import LOGS_SPECS_GROUP, resolve_entry_point
+from dlrover_cli.plugins.reference import Found, check_class
 
 _STATIC_PORT = 29500
 
@@ -36,9 +39,8 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
     if local:
         backend, endpoint = "dlrover", ""
     elif backend == "static":
-        conf["rank"] = settings.node_rank
-        port = _STATIC_PORT if settings.master_port is None else settings.master_port
-        endpoint = endpoint or f"{settings.master_addr}:{port}"
+        conf["rank"] = _node_rank(settings, max_nodes)
+        endpoint = endpoint or f"{settings.master_addr}:{_master_port(settings)}"
     return LaunchConfig(
         min_nodes=min_nodes,
         max_nodes=max_nodes,
@@ -85,7 +87,7 @@ def is_local(settings: LaunchSettings, max_nodes: int) -> bool:
         return False
     if settings.standalone:
         return True
-    unaddressed = settings.rdzv_endpoint == "" and settings.master_port is None
+    unaddressed = settings.rdzv_endpoint == "" and not settings.master_port
     return max_nodes == 1 and settings.rdzv_backend == "static" and unaddressed
 
 
@@ -104,6 +106,30 @@ def local_world_size(settings: LaunchSettings, say: Callable[[str], None]) -> in
     return workers
 
 
+def _node_rank(settings: LaunchSettings, max_nodes: int) -> int:
+    if settings.node_rank < max_nodes or settings.rdzv_handler is not None:
+        return settings.node_rank
+    raise ConfigError(
+        f"{settings.origin('node_rank').subject} is {settings.node_rank}, and with "
+        f"--nnodes={settings.nnodes} the ranks go from 0 to {max_nodes - 1}",
+        setting="node_rank",
+        hint="give every node a rank of its own, counted from 0",
+    )
+
+
+def _master_port(settings: LaunchSettings) -> int:
+    if settings.master_port is None:
+        return _STATIC_PORT
+    if settings.master_port > 0 or settings.rdzv_handler is not None:
+        return settings.master_port
+    raise ConfigError(
+        f"{settings.origin('master_port').subject} is 0, and several nodes cannot guess which "
+        "free port the first one would get",
+        setting="master_port",
+        hint="choose a port that is free on node 0, and give it to every node",
+    )
+
+
 def _warn_about_devices(workers: int, say: Callable[[str], None]) -> None:
     import torch
 
@@ -112,43 +138,54 @@ def _warn_about_devices(workers: int, say: Callable[[str], None]) -> None:
         say(f"{workers} workers share {devices} devices; lower --nproc-per-node for one each")
 
 
+def check_log_dir(settings: LaunchSettings) -> None:
+    """Complain about a ``--log-dir`` that cannot be written. Makes nothing."""
+    if settings.log_dir is None or settings.log_dir == os.devnull:
+        return
+    path = Path(settings.log_dir).absolute()
+    # Whatever is missing will be made, so the nearest directory that is there has to allow it.
+    there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
+    if not os.path.isdir(there):
+        raise _bad_log_dir(settings.log_dir, f"{str(there)!r} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _bad_log_dir(settings.log_dir, f"{str(there)!r} cannot be written to")
+
+
+def find_logs_specs(name: str) -> Found:
+    """The class behind ``--logs-specs``."""
+    found = resolve_entry_point(LOGS_SPECS_GROUP, name, option="--logs-specs")
+    check_class(found, LogsSpecs)
+    return found
+
+
 def _logs_specs(settings: LaunchSettings, run_logs: Path) -> LogsSpecs:
-    redirects = _std(settings.redirects, settings, "redirects")
-    tee = _std(settings.tee, settings, "tee")
+    check_log_dir(settings)
     shown = parse_local_ranks_filter(
         settings.local_ranks_filter, settings.origin("local_ranks_filter")
     )
-    ranks = None if shown is None else set(shown)
+    arguments: dict[str, Any] = {
+        "log_dir": settings.log_dir,
+        "redirects": _std(settings.redirects, settings, "redirects"),
+        "tee": _std(settings.tee, settings, "tee"),
+        "local_ranks_filter": None if shown is None else set(shown),
+    }
     if settings.logs_specs is not None:
-        chosen = load_entry_point(
-            LOGS_SPECS_GROUP, settings.logs_specs, option="--logs-specs", base=LogsSpecs
-        )
-        return _make_logs(chosen, settings.log_dir, redirects, tee, ranks)
+        chosen: LogsSpecs = construct(find_logs_specs(settings.logs_specs), kwargs=arguments)
+        return chosen
     if settings.log_dir is None:
-        return RunLogsSpecs(str(run_logs), redirects, tee, ranks)
-    return _make_logs(DefaultLogsSpecs, settings.log_dir, redirects, tee, ranks)
-
-
-def _make_logs(
-    chosen: object,
-    log_dir: str | None,
-    redirects: Std | dict[int, Std],
-    tee: Std | dict[int, Std],
-    ranks: set[int] | None,
-) -> LogsSpecs:
+        return RunLogsSpecs(**{**arguments, "log_dir": str(run_logs)})
     try:
-        made: LogsSpecs = chosen(  # type: ignore[operator]
-            log_dir=log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks
-        )
-        if log_dir is not None and log_dir != os.devnull and not os.access(log_dir, os.W_OK):
-            raise PermissionError(13, "permission denied", log_dir)
+        return AttemptLogsSpecs(**arguments)
     except OSError as error:
-        raise ConfigError(
-            f"--log-dir {log_dir}: {error.strerror or error}",
-            setting="log_dir",
-            hint="choose a directory that you can write to",
-        ) from error
-    return made
+        raise _bad_log_dir(settings.log_dir, error.strerror or str(error)) from error
+
+
+def _bad_log_dir(log_dir: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"--log-dir {log_dir}: {reason}",
+        setting="log_dir",
+        hint="choose a directory that you can write to",
+    )
 
 
 def _std(text: str, settings: LaunchSettings, name: str) -> Std | dict[int, Std]:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,7 @@ class RunReport:
 
     result_file: str | None
     argv: list[str]
+    say: Callable[[str], None]
     started: float = field(default_factory=time.time)
     run_directory: RunDirectory | None = None
     counters: "Counters | None" = None
@@ -107,7 +108,10 @@ def _write(report: RunReport, document: Mapping[str, Any]) -> None:
     if report.run_directory is not None:
         report.run_directory.write_document("result.json", document)
     if report.result_file is not None:
-        write_json_atomically(Path(report.result_file), document)
+        try:
+            write_json_atomically(Path(report.result_file), document)
+        except OSError as error:
+            report.say(f"cannot write the result to {report.result_file}: {error.strerror}")
 
 
 def _check_result_file(path: str) -> None:

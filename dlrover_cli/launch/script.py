@@ -2,20 +2,21 @@
 
 import os
 import shutil
+import stat
 import sys
-import zipfile
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli.config.settings import LaunchSettings
-from dlrover_cli.errors import ConfigError
+from dlrover_cli.errors import ConfigError, LaunchError
 
 
 def check_script(settings: LaunchSettings, environ: Mapping[str, str]) -> None:
     """Complain about a script that cannot be started, before anything else is."""
+    _check_directory()
     script = settings.training_script
     if settings.no_python and not settings.run_path:
         _check_program(script, environ)
@@ -50,50 +51,111 @@ def plugin_roots(settings: LaunchSettings) -> tuple[Path, ...]:
     return (here,) if beside == here else (here, beside)
 
 
+def _check_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:  # removed under our feet; torch itself cannot be loaded then
+        raise LaunchError(
+            f"the current directory cannot be used: {error.strerror}",
+            hint="cd into one that exists",
+        ) from error
+
+
 def _check_file(script: str) -> None:
-    path = Path(script)
-    if not path.exists():
-        raise _bad(f"there is no script {script!r}", _nearest_file(path))
-    if path.is_dir():
-        if not (path / "__main__.py").exists():
+    try:
+        mode = os.stat(script).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise _bad(f"there is no script {script!r}", _nearest_file(Path(script))) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _bad(f"the script {script!r} cannot be read: {reason}", "check the path") from error
+    if stat.S_ISDIR(mode):
+        if not os.path.exists(os.path.join(script, "__main__.py")):
             raise _bad(
                 f"{script!r} is a directory without a __main__.py",
                 "name the script inside it, or use -m for a package",
             )
-    elif not os.access(path, os.R_OK):
+    elif not os.access(script, os.R_OK):
         raise _bad(
             f"the script {script!r} cannot be read", f"check its permissions: ls -l {script}"
         )
-    elif not path.is_file() and not zipfile.is_zipfile(path):
-        raise _bad(f"{script!r} is not a file", "name a Python script")
 
 
 def _nearest_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
+    if not path.parent.is_dir():
         return f"there is no directory {str(path.parent)!r}"
-    near = get_close_matches(path.name, names, n=1)
+    near = get_close_matches(path.name, [entry.name for entry in _entries(path.parent)], n=1)
     if near:
         return f"did you mean {str(path.parent / near[0])!r}?"
     return f"paths are relative to {str(Path.cwd())!r}; a module needs -m"
 
 
 def _check_module(name: str) -> None:
-    top = name.partition(".")[0]
     if name.endswith(".py"):
         raise _bad(
             f"-m takes a module name, not the file {name!r}", f"leave out -m, or write {name[:-3]}"
         )
-    # Only the top-level name: finding a submodule would run the package's code in the launcher.
-    if (
-        top not in sys.builtin_module_names
-        and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None
-    ):
+    top, *inner = name.split(".")
+    spec = _find_top(top)
+    if spec is None:
         raise _bad(
             f"there is no module {top!r}",
             "run from the directory that holds it, or install it in this environment",
         )
+    # What cannot be looked into without running a package's code is left to the worker.
+    for part in inner:
+        if not _is_plain_package(spec):
+            return
+        outer, spec = spec, _find_inside(spec, part)
+        if spec is None:
+            raise _bad(f"there is no module {part!r} in {outer.name!r}", _nearest_in(outer, part))
+    if _is_plain_package(spec) and _find_inside(spec, "__main__") is None:
+        raise _bad(
+            f"{name!r} is a package without a __main__ module, which -m would run",
+            f"name a module in it, as in -m {name}.train",
+        )
+
+
+def _find_top(name: str) -> ModuleSpec | None:
+    """A top-level module as ``python -m`` finds it: here first, then by every importer."""
+    here = PathFinder.find_spec(name, [os.getcwd()])
+    if here is not None:
+        return here
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
+
+
+def _find_inside(package: ModuleSpec, name: str) -> ModuleSpec | None:
+    folders = list(package.submodule_search_locations or ())
+    return PathFinder.find_spec(f"{package.name}.{name}", folders)
+
+
+def _is_plain_package(spec: ModuleSpec) -> bool:
+    """Whether all its modules are files in its folders, as far as its source shows."""
+    if spec.submodule_search_locations is None:
+        return False
+    if spec.origin is None:  # a namespace package has no code of its own
+        return True
+    try:
+        source = Path(spec.origin).read_text(errors="replace")
+    except OSError:
+        return False
+    return not any(word in source for word in ("__path__", "sys.modules", "meta_path"))
+
+
+def _nearest_in(package: ModuleSpec, name: str) -> str:
+    files = (path for each in package.submodule_search_locations or () for path in _entries(each))
+    near = get_close_matches(name, [path.stem for path in files], n=1)
+    if near:
+        return f"did you mean {package.name}.{near[0]}?"
+    return f"it was looked for in {', '.join(package.submodule_search_locations or ())}"
+
+
+def _entries(folder: str | Path) -> list[Path]:
+    try:
+        return sorted(Path(folder).iterdir())
+    except OSError:
+        return []
 
 
 def _check_program(program: str, environ: Mapping[str, str]) -> None:

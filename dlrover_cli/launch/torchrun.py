@@ -1,9 +1,11 @@
 """torchrun itself: the command line that means the same, and handing a run over to it."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, MutableMapping
 
 from dlrover_cli.config.settings import SETTINGS, Kind, LaunchSettings, Setting
 from dlrover_cli.errors import ConfigError
+from dlrover_cli.exit_codes import ExitCode
 
 _NOT_FOR_TORCHRUN = (
     "rdzv_handler",
@@ -20,11 +22,15 @@ def torchrun_arguments(settings: LaunchSettings) -> tuple[str, ...]:
         if setting.torchrun
         for text in _option(setting, getattr(settings, setting.name))
     ]
+    if settings.training_script.startswith("-"):
+        options.append("--")
     return (*options, settings.training_script, *settings.training_script_args)
 
 
-def hand_over_to_torchrun(settings: LaunchSettings) -> None:
-    """Run torch's own launcher in this process; what only we can do is refused first."""
+def check_compat(settings: LaunchSettings) -> None:
+    """Refuse what only we can do together with ``--compat=torchrun``."""
+    if settings.compat != "torchrun":
+        return
     for name in _NOT_FOR_TORCHRUN:
         if getattr(settings, name):
             raise ConfigError(
@@ -32,9 +38,39 @@ def hand_over_to_torchrun(settings: LaunchSettings) -> None:
                 setting=name,
                 hint="leave out one of the two",
             )
+
+
+def hand_over_to_torchrun(settings: LaunchSettings) -> None:
+    """Run torch's own launcher in this process."""
     from torch.distributed import run
 
-    run.main(list(torchrun_arguments(settings)))
+    try:
+        run.main(_unambiguous_arguments(settings, os.environ))
+    except Exception as error:
+        # torchrun ends in a traceback and 1, whatever the cause was.
+        error.exit_code = ExitCode.FAILURE  # type: ignore[attr-defined]
+        raise
+
+
+def _unambiguous_arguments(
+    settings: LaunchSettings, environ: MutableMapping[str, str]
+) -> list[str]:
+    """What to tell torchrun, which reads its PET variables itself.
+
+    A default that won over such a variable has to be spelt out; a flag cannot be denied on the
+    command line, so there the variable has to go.
+    """
+    overruled = []
+    for setting in SETTINGS:
+        variable = f"PET_{setting.name.upper()}"
+        value = getattr(settings, setting.name)
+        if not setting.torchrun or variable not in environ or value != setting.default:
+            continue
+        if setting.kind is Kind.FLAG or value is None or value == ():
+            del environ[variable]
+        else:
+            overruled.append(f"{setting.option}={value}")
+    return [*overruled, *torchrun_arguments(settings)]
 
 
 def _option(setting: Setting, value: object) -> Iterator[str]:

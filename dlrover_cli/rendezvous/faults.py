@@ -18,7 +18,13 @@ from dlrover_cli.errors import RendezvousFailed
 
 _RETRY_SECONDS = 0.5
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_NO_ANSWER = re.compile(r"timed out .*trying to connect", re.IGNORECASE)
 _PORT = re.compile(r"\bport: ?(\d+)")
+_UNREACHABLE_HINT = "check that the node that hosts it is up, and that nothing blocks the port"
+_MORE_TIME = {
+    "c10d": "; --rdzv-conf join_timeout=SECONDS allows more time",
+    "static": "; --rdzv-conf timeout=SECONDS allows more time",
+}
 
 
 def wait_until_resolvable(host: str, timeout: float, say: Callable[[str], None]) -> None:
@@ -54,14 +60,17 @@ def explain(error: BaseException, backend: str, endpoint: str) -> RendezvousFail
     text = "\n".join(str(cause) for cause in causes)
     if _IN_USE.search(text):
         return _port_in_use(text, endpoint)
+    if _NO_ANSWER.search(text):
+        return RendezvousFailed(
+            f"nobody answers at the rendezvous endpoint {endpoint}", hint=_UNREACHABLE_HINT
+        )
     if isinstance(error, RendezvousTimeoutError) or any(
         isinstance(cause, TimeoutError) or "timed out" in str(cause).lower() for cause in causes
     ):
         return RendezvousFailed(
-            f"the nodes did not come together in time (backend {backend}, endpoint {endpoint})",
+            f"the nodes did not come together in time ({_where(backend, endpoint)})",
             hint="check that every node was started with the same --nnodes, --rdzv-id and "
-            "--rdzv-endpoint, and that the endpoint can be reached; --rdzv-conf timeout=SECONDS "
-            "allows more time",
+            f"--rdzv-endpoint, and that the endpoint can be reached{_MORE_TIME.get(backend, '')}",
         )
     if isinstance(error, RendezvousClosedError):
         return RendezvousFailed(
@@ -70,13 +79,40 @@ def explain(error: BaseException, backend: str, endpoint: str) -> RendezvousFail
         )
     if re.search(r"failed to connect|connection refused|has failed", text, re.IGNORECASE):
         return RendezvousFailed(
-            f"cannot reach the rendezvous at {endpoint}: {_first_line(causes[-1])}",
-            hint="check that node 0 is up, and that nothing blocks the port",
+            f"the store of the rendezvous cannot be reached ({_where(backend, endpoint)}): "
+            f"{_first_line(causes[-1])}",
+            hint=_UNREACHABLE_HINT,
         )
     return RendezvousFailed(
         f"the rendezvous ({backend}) raised {type(error).__name__}: {_first_line(error)}",
         hint="see the documentation of the rendezvous handler",
     )
+
+
+def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
+    """Whether anything at all listens there."""
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def no_store(host: str, port: int) -> RendezvousFailed:
+    """For an endpoint that takes connections and then says nothing that a store would say."""
+    holder = holder_of_port(port)
+    what = (
+        f"port {port} is in use by {holder}, which" if holder else f"what listens at {host}:{port}"
+    )
+    return RendezvousFailed(
+        f"{what} does not answer as a rendezvous store",
+        hint="end that process, or choose another port with --rdzv-endpoint on every node",
+    )
+
+
+def _where(backend: str, endpoint: str) -> str:
+    # A handler of the user's own has no endpoint that we know of.
+    return f"backend {backend}" + (f", endpoint {endpoint}" if endpoint != backend else "")
 
 
 def _port_in_use(text: str, endpoint: str) -> RendezvousFailed:

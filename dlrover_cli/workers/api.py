@@ -61,6 +61,10 @@ class Workers(Protocol):
         """SIGKILL all workers with all their descendants; return the pids that would not go."""
         ...
 
+    def last_output(self, local_rank: int) -> float | None:
+        """When the worker last wrote something that can be observed (``time.monotonic``)."""
+        ...
+
     def tail(self, local_rank: int) -> str | None:
         """The end of the worker's stderr, where it is at hand."""
         ...

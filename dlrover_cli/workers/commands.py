@@ -15,7 +15,7 @@ from dlrover_cli.errors import LaunchError
 from dlrover_cli.workers import nursery
 from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerLaunch
 from dlrover_cli.workers.inbox import Inbox
-from dlrover_cli.workers.streams import StreamPump
+from dlrover_cli.workers.streams import StreamPump, fill_standard_descriptors
 
 _SIGKILL_STATUS = -9
 _ABANDON_SECONDS = 5.0
@@ -38,15 +38,21 @@ class NurseryClient:
     """The agent's end of one nursery process."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", nursery.__file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                close_fds=True,
-            )
+        fill_standard_descriptors()
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", nursery.__file__, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise LaunchError(
+                f"cannot start the process that starts the workers: {error.strerror}",
+                hint=_start_hint(error.errno),
+            ) from error
         self.channel = nursery.Channel(ours)
         _channels.add(self.channel)
         self._reports: list[dict[str, Any]] = []
@@ -72,8 +78,7 @@ class NurseryClient:
         fds = relay.descriptors()
         self.request({"op": "relay", "fds": fds}, fds)
         self._relays = True
-        for fd in fds:
-            os.close(fd)
+        relay.close()
 
     def await_report(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
         """Block until a wanted report comes; keep the others. None if the nursery is gone."""
@@ -131,7 +136,8 @@ class CommandStarter:
         self, request: StartRequest, commands: Mapping[int, "Command"], inbox: Inbox
     ) -> "CommandWorkers":
         """As ``start``, with the command of each local rank given."""
-        return CommandWorkers(request, commands, inbox, self.living_nursery(), self._on_problem)
+        pump = open_pump(self._on_problem)
+        return CommandWorkers(request, commands, inbox, self.living_nursery(), pump)
 
     def living_nursery(self) -> NurseryClient:
         """The nursery, or a new one in its place."""
@@ -167,13 +173,13 @@ class CommandWorkers:
         commands: Mapping[int, Command],
         inbox: Inbox,
         client: NurseryClient,
-        on_problem: Callable[[str], None],
+        pump: StreamPump,
     ) -> None:
         self._attempt = request.attempt
         self._commands = commands
         self._inbox = inbox
         self._client = client
-        self._pump = StreamPump(on_problem)
+        self._pump = pump
         self._running: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._start_times: dict[int, str] = {}
@@ -202,6 +208,9 @@ class CommandWorkers:
             return nursery.kill_families(self._start_times, deadline)
         return list(swept["stuck"])
 
+    def last_output(self, local_rank: int) -> float | None:
+        return self._pump.last_output(local_rank)
+
     def tail(self, local_rank: int) -> str | None:
         return self._pump.tail(local_rank, "stderr")
 
@@ -213,7 +222,7 @@ class CommandWorkers:
     def _start_one(self, command: Command, launch: WorkerLaunch) -> None:
         opened: list[int] = []
         try:
-            stdio = self._open_stdio(launch, opened)
+            stdio = [0, *open_streams(self._pump, launch, opened)]
             self._client.request(
                 {
                     "op": "start",
@@ -231,25 +240,6 @@ class CommandWorkers:
             for fd in opened:
                 os.close(fd)
         self._await_start(command.argv[0], launch.local_rank)
-
-    def _open_stdio(self, launch: WorkerLaunch, opened: list[int]) -> list[int]:
-        """Descriptors for 0, 1 and 2; those that are ours to close are put into ``opened``."""
-        streams = launch.streams
-        fds = [_open_stdin(opened)]
-        for name, plan in (("stdout", streams.stdout), ("stderr", streams.stderr)):
-            try:
-                fd, ours = self._pump.open(launch.local_rank, name, plan)
-            except OSError as error:
-                what = error.strerror if plan.file is None else f"{error.strerror}: {plan.file}"
-                raise LaunchError(
-                    f"cannot open the {name} of local rank {launch.local_rank}: {what}",
-                    hint="choose a writable --log-dir with free space, and check the limit on "
-                    "open files",
-                ) from error
-            fds.append(fd)
-            if ours:
-                opened.append(fd)
-        return fds
 
     def _await_start(self, program: str, local_rank: int) -> None:
         id_ = self._id(local_rank)
@@ -270,7 +260,8 @@ class CommandWorkers:
 
     def _abandon(self) -> None:
         self.kill(_ABANDON_SECONDS)
-        self._pump.finish()
+        for relay in self._pump.finish():
+            relay.close()
 
     def _read_exits(self) -> Iterator[WorkerExit]:
         for report in self._client.take_reports():
@@ -317,6 +308,33 @@ class CommandWorkers:
         return f"{self._attempt}/{local_rank}"
 
 
+def open_pump(on_problem: Callable[[str], None]) -> StreamPump:
+    """A pump for one attempt. Raises LaunchError."""
+    try:
+        return StreamPump(on_problem)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot start workers: {error.strerror}", hint=_start_hint(error.errno)
+        ) from error
+
+
+def open_streams(pump: StreamPump, launch: WorkerLaunch, opened: list[int]) -> Iterator[int]:
+    """Descriptors for a worker's 1 and 2; those that are ours to close are put into ``opened``."""
+    streams = launch.streams
+    for name, plan in (("stdout", streams.stdout), ("stderr", streams.stderr)):
+        try:
+            fd, ours = pump.open(launch.local_rank, name, plan)
+        except OSError as error:
+            what = error.strerror if plan.file is None else f"{error.strerror}: {plan.file}"
+            raise LaunchError(
+                f"cannot open the {name} of local rank {launch.local_rank}: {what}",
+                hint="choose a writable --log-dir with free space; see ulimit -n for open files",
+            ) from error
+        if ours:
+            opened.append(fd)
+        yield fd
+
+
 def _command(request: StartRequest, launch: WorkerLaunch) -> Command:
     argv = (str(request.entrypoint), *(str(arg) for arg in launch.args))
     if request.numa_options is None:
@@ -329,16 +347,7 @@ def _command(request: StartRequest, launch: WorkerLaunch) -> Command:
     return Command(tuple(str(part) for part in bound))
 
 
-def _open_stdin(opened: list[int]) -> int:
-    try:
-        os.fstat(0)
-    except OSError:  # the launcher was started without one
-        opened.append(os.open(os.devnull, os.O_RDONLY))
-        return opened[-1]
-    return 0
-
-
-def _start_hint(code: int) -> str:
+def _start_hint(code: int | None) -> str:
     match code:
         case errno.ENOENT:
             return "check the spelling and the PATH; a Python script needs no --no-python"

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.workers import nursery
 from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerLaunch
-from dlrover_cli.workers.commands import NurseryClient
+from dlrover_cli.workers.commands import NurseryClient, open_pump, open_streams
 from dlrover_cli.workers.function_call import (
     Descriptor,
     FunctionCall,
@@ -25,7 +25,6 @@ from dlrover_cli.workers.function_call import (
     cannot_start,
 )
 from dlrover_cli.workers.inbox import Inbox
-from dlrover_cli.workers.streams import StreamPump
 
 _ABANDON_SECONDS = 5.0
 _UNKNOWN_STATUS = 255  # somebody else has waited for our child
@@ -47,7 +46,7 @@ class ForkedFunctions:
     ) -> None:
         self._attempt = request.attempt
         self._inbox = inbox
-        self._pump = StreamPump(on_problem)
+        self._pump = open_pump(on_problem)
         self._workers: dict[int, _Worker] = {}
         try:
             for launch in request.launches:
@@ -56,7 +55,7 @@ class ForkedFunctions:
                 self._workers[launch.local_rank] = _Worker(process, slot)
         except LaunchError:
             self.kill(_ABANDON_SECONDS)
-            self._pump.finish()
+            self._close()
             raise
         guard.request({"op": "guard", "pids": list(self.pids().values())})
         self._pump.start()
@@ -78,16 +77,22 @@ class ForkedFunctions:
             worker.process.join(0)
         return stuck
 
+    def last_output(self, local_rank: int) -> float | None:
+        return self._pump.last_output(local_rank)
+
     def tail(self, local_rank: int) -> str | None:
         return self._pump.tail(local_rank, "stderr")
 
     def close(self) -> None:
         for worker in self._workers.values():
             self._stop_watching(worker)
+        self._close()
+
+    def _close(self) -> None:
+        for worker in self._workers.values():
             worker.close()
-        for held in self._pump.finish():
-            for fd in held.descriptors():
-                os.close(fd)
+        for relay in self._pump.finish():
+            relay.close()
 
     def _start_one(
         self,
@@ -100,18 +105,16 @@ class ForkedFunctions:
         opened: list[int] = []
         held_back = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
-            stdio = []
-            plans = (("stdout", launch.streams.stdout), ("stderr", launch.streams.stderr))
-            for stream, plan in plans:
-                fd, ours = self._pump.open(launch.local_rank, stream, plan)
-                stdio.append(Descriptor(fd))
-                opened += [fd] if ours else []
+            stdio = [Descriptor(fd) for fd in open_streams(self._pump, launch, opened)]
             process: BaseProcess = context.Process(  # type: ignore[attr-defined]
                 target=_in_worker,
                 args=(call_of(request, launch, slot), stdio),
                 name=f"{name}{launch.local_rank}",
             )
             process.start()
+        except LaunchError:
+            slot.close()
+            raise
         # The boundary to objects of the user, whose pickling may raise anything.
         except Exception as error:
             slot.close()

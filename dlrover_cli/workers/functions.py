@@ -78,6 +78,7 @@ class SpawnedFunctions:
         self.signal = workers.signal
         self.kill = workers.kill
         self.tail = workers.tail
+        self.last_output = workers.last_output
         self._close_workers = workers.close
 
     def close(self) -> None:

@@ -35,7 +35,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -75,15 +76,14 @@ class Channel:
     def receive(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Read once and yield every complete message; raise EOFError when the peer is gone."""
         try:
-            # Without the flag, what belongs to one worker would be inherited by all others.
-            data, fds, _, _ = socket.recv_fds(
-                self._socket, 1 << 20, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            data, fds, _, _ = socket.recv_fds(self._socket, 1 << 20, _MOST_DESCRIPTORS)
         except ConnectionError as gone:
             raise EOFError from gone
         if not data:
             raise EOFError
         self._buffer += data
+        for fd in fds:
+            os.set_inheritable(fd, False)  # what belongs to one worker is not for the others
         self._fds += fds
         while (end := self._message_end()) is not None:
             body = bytes(self._buffer[_LENGTH.size : end])
@@ -118,6 +118,11 @@ class Relay:
     def descriptors(self) -> list[int]:
         """The source first; all of them belong to whoever has the relay."""
         return [self.source, *self.targets]
+
+    def close(self) -> None:
+        """Release the descriptors; whoever still writes gets a broken pipe."""
+        for fd in self.descriptors():
+            os.close(fd)
 
     def copy_once(self) -> bool:
         """Copy what is there. False at the end of the stream."""
@@ -310,7 +315,7 @@ class Nursery:
             if not self._reap():
                 return []
             if time.monotonic() >= end:
-                return sorted(_below([os.getpid()], live_processes()))
+                return _below([os.getpid()], live_processes())
             # A child's end cuts the wait short; its length only bounds how stale the list may get.
             if select.select([self._child_ended], [], [], _SWEEP_RESCAN_SECONDS)[0]:
                 os.read(self._child_ended, 4096)
@@ -365,29 +370,32 @@ def kill_families(leaders: Mapping[int, str], deadline: float) -> list[int]:
     ours = {pid for pid, since in leaders.items() if since and start_time(pid) in ("", since)}
     while True:
         processes = live_processes()
-        members = {each.pid for each in processes if each.pid in ours or each.session in ours}
-        victims = members | _below(members, processes)
+        members = [each.pid for each in processes if each.pid in ours or each.session in ours]
+        victims = dict.fromkeys(
+            (*ours.intersection(members), *members, *_below(members, processes))
+        )
         if not victims or time.monotonic() >= end:
             return sorted(victims)
         _kill(victims)
         time.sleep(_SWEEP_RESCAN_SECONDS / 10)
 
 
-def _below(roots: Collection[int], processes: Iterable[ProcessEntry]) -> set[int]:
-    """The descendants of these processes."""
+def _below(roots: Iterable[int], processes: Iterable[ProcessEntry]) -> list[int]:
+    """The descendants of these processes, parents before their children."""
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
-    pending = list(roots)
+    found: list[int] = []
+    pending = deque(roots)
     while pending:
-        below = children.get(pending.pop(), [])
-        found.update(below)
+        below = children.get(pending.popleft(), [])
+        found += below
         pending += below
     return found
 
 
 def _kill(pids: Iterable[int]) -> None:
+    """SIGKILL these, in this order: a parent must not see its child die and take it for an end."""
     for pid in pids:
         with contextlib.suppress(OSError):  # gone, or no longer ours to signal
             os.kill(pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ import selectors
 import struct
 import termios
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,19 @@ class _Route:
     line: bytearray = field(default_factory=bytearray)
     line_begun: bool = False
     """Whether the first piece of the line has gone out already."""
+    last: float = 0.0
+    """When something came, on ``time.monotonic``; 0 if nothing did."""
+
+
+def fill_standard_descriptors() -> None:
+    """Open /dev/null as whichever of 0, 1 and 2 is closed.
+
+    Otherwise a journal or a socket of ours would get such a number and be a worker's stdin or
+    stdout. Has to come before anything else is opened.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 class StreamPump:
@@ -81,6 +95,7 @@ class StreamPump:
         self._on_problem = on_problem
         self._routes: dict[tuple[int, str], _Route] = {}
         self._filters: dict[str, int] = {}
+        self._direct: dict[tuple[int, str], str] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -94,6 +109,7 @@ class StreamPump:
         if plan.needs_pump:
             return self._open_pumped(local_rank, name, plan), True
         if plan.file is not None:
+            self._direct[local_rank, name] = plan.file
             return _open_for_writing(plan.file), True
         if plan.console is not None:
             return plan.console, False
@@ -116,6 +132,16 @@ class StreamPump:
             os.write(self._wake_write, b"\0")
             copied.wait(_TAIL_SECONDS)
         return bytes(route.tail[-_TAIL_BYTES:]).decode("utf-8", "replace")
+
+    def last_output(self, local_rank: int) -> float | None:
+        """When a worker last wrote to a stream that is pumped or goes to a log file.
+
+        On ``time.monotonic``. None if it has not, or none of its streams can be observed.
+        """
+        pumped = [route.last for (rank, _), route in self._routes.items() if rank == local_rank]
+        direct = [path for (rank, _), path in self._direct.items() if rank == local_rank]
+        files = [_written_at(path) for path in direct]
+        return max([*pumped, *files], default=0.0) or None
 
     def finish(self) -> list[Relay]:
         """Copy what has been written and stop; hand over the streams that somebody still holds."""
@@ -198,6 +224,7 @@ class StreamPump:
         route.source = -1
 
     def _deliver(self, route: _Route, chunk: bytes) -> None:
+        route.last = time.monotonic()
         route.tail += chunk
         if len(route.tail) > 2 * _TAIL_BYTES:
             del route.tail[:-_TAIL_BYTES]
@@ -280,6 +307,15 @@ def _held(route: _Route) -> Relay:
         with contextlib.suppress(OSError):
             targets.append(os.dup(route.plan.console))
     return Relay(route.source, targets)
+
+
+def _written_at(path: str) -> float:
+    """When a log file last grew, on ``time.monotonic``; 0 if it is empty."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0.0
+    return time.monotonic() - (time.time() - status.st_mtime) if status.st_size else 0.0
 
 
 def _open_for_writing(path: str) -> int:

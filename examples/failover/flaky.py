@@ -1,14 +1,11 @@
-"""A worker that fails as you tell it to; needs nothing but Python.
-
-    dlrover-run --standalone --nproc-per-node=2 flaky.py --exit-code 3 --times 1
-"""
+"""A worker that fails as you tell it to, on rank 0; needs nothing but Python. See --help."""
 
 import argparse
 import os
 import signal
 import time
 
-parser = argparse.ArgumentParser(description="Fail on purpose, on rank 0.")
+parser = argparse.ArgumentParser(description=__doc__)
 how = parser.add_mutually_exclusive_group()
 how.add_argument("--exit-code", type=int, help="exit with this code")
 how.add_argument("--error", metavar="WORDS", help="raise a RuntimeError with these words")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
+from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure, WorkerPhase
 from dlrover_cli.failover.advice import History
 
 NOTHING_BEFORE = History()
@@ -16,6 +16,7 @@ def failure(**facts: Any) -> AgentFailureInfo:
         of_worker["exit_code"] = 1
     worker = WorkerFailure(global_rank=0, local_rank=0, root_cause=True, **of_worker)
     facts = {"timestamp": 0, "workers": (worker,), "host": "host-a", **facts}
+    facts["phase"] = WorkerPhase(facts.get("phase", "unknown"))
     return AgentFailureInfo(**facts)
 
 

@@ -53,6 +53,7 @@ def test_a_rule_has_a_name_conditions_and_a_strategy(written: Path) -> None:
         ("global", FailoverStrategy.GLOBAL_FAILOVER),
         ("abort", FailoverStrategy.ABORTION_FAILOVER),
         ("ABORT", FailoverStrategy.ABORTION_FAILOVER),
+        ("abortion", FailoverStrategy.ABORTION_FAILOVER),
         *((each.value, each) for each in FailoverStrategy),
     ],
 )

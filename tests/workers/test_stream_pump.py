@@ -235,8 +235,7 @@ def test_a_hundred_megabytes_pass_quickly_and_completely(pump, console, tmp_path
     seconds = time.monotonic() - began
     assert path.stat().st_size == 1600 * 640 * 100
     assert len(console.text()) == 1600 * 640 * (len(line) + 4)
-    # Measured at 0.5 s on two quiet cores; torch's own tee takes 1.5 s for as much.
-    assert seconds < 20
+    assert seconds < 20  # about 1 s on two quiet cores
 
 
 # ---- what somebody else holds ------------------------------------------------------------------

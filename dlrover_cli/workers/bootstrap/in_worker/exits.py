@@ -15,7 +15,7 @@ from time import time_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, NoReturn, TypeAlias
 
@@ -130,12 +130,10 @@ class ExitRecorder:
         return {"time_ns": now, "pid": self._pid, "phase": self._phase()}
 
     def _write(self, name: str, facts: "dict[str, Any]") -> None:
-        import json
-
         path = os.path.join(self._directory, name)
         temporary = f"{path}.{self._pid}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(facts, file)
+        with open(temporary, "w", encoding="ascii") as file:
+            file.write(_json(facts))
         os.replace(temporary, path)
 
     def _safely(self, record: "Callable[[], None]") -> None:
@@ -154,10 +152,16 @@ class ExitRecorder:
 def _facts_of(
     kind: type[BaseException], value: BaseException, tb: "TracebackType | None"
 ) -> "dict[str, Any]":
-    # Costs nothing where the script has imported it, and the interpreter is ending anyway.
-    import traceback
+    if kind is KeyboardInterrupt:
+        # It ends the process by SIGINT, unless a string is evaluated before: imports do that.
+        frames = [_frame(frame, line) for frame, line in _walk(tb)]
+        lines = [f'  File "{f["file"]}", line {f["line"]}, in {f["function"]}' for f in frames]
+        text = "\n".join(["Traceback (most recent call last):", *lines, "KeyboardInterrupt", ""])
+    else:
+        # Costs nothing where the script has imported it, and the interpreter is ending anyway.
+        import traceback
 
-    text = "".join(traceback.format_exception(kind, value, tb))
+        text = "".join(traceback.format_exception(kind, value, tb))
     return {
         "type": _qualified_name(kind),
         "message": _shortened(_text_of(value), _LONGEST_MESSAGE),
@@ -193,15 +197,19 @@ def _shortened(text: str, longest: int) -> str:
 def _frames_of_traceback(tb: "TracebackType | None") -> "Frames":
     with_locals = os.environ.get("DLROVER_FRAME_LOCALS") == "1"
     found: Frames = []
-    while tb is not None:
-        frame = _frame(tb.tb_frame, tb.tb_lineno)
+    for frame, line in _walk(tb):
+        found.append(_frame(frame, line))
         if with_locals:
             from . import variables
 
-            frame["locals"] = variables.describe(tb.tb_frame.f_locals)
-        found.append(frame)
-        tb = tb.tb_next
+            found[-1]["locals"] = variables.describe(frame.f_locals)
     return _of_the_user(found)[-_MOST_FRAMES:]
+
+
+def _walk(tb: "TracebackType | None") -> "Iterator[tuple[FrameType, int]]":
+    while tb is not None:
+        yield tb.tb_frame, tb.tb_lineno
+        tb = tb.tb_next
 
 
 def _frames_of_stack(innermost: "FrameType | None") -> "Frames":
@@ -243,6 +251,20 @@ def _shown(status: object) -> str:
     if isinstance(status, int | str):
         return _shortened(repr(status), 200)
     return f"<{type(status).__name__}>"
+
+
+def _json(value: object) -> str:
+    """The value as JSON. The json package would be some milliseconds of importing."""
+    from _json import encode_basestring_ascii
+
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{_json(name)}: {_json(each)}" for name, each in value.items())
+        return f"{{{pairs}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_json, value))}]"
+    return "null" if value is None else repr(value)  # the rest are numbers
 
 
 def _look_like(replacement: "Any", original: "Any", module: str) -> None:

@@ -39,9 +39,7 @@ class ImportWatch:
                 self._on_problem(name, error)
         return spec
 
-    def _find(
-        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None"
-    ) -> "Any":
+    def _find(self, name: str, path: "Sequence[str] | None", target: "ModuleType | None") -> "Any":
         for finder in list(sys.meta_path):
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)

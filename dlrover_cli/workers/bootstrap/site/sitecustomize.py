@@ -30,7 +30,8 @@ def _install() -> None:
     if not directory:
         return
     package = type(sys)(_PACKAGE)
-    package.__path__ = [os.path.join(os.path.dirname(os.path.dirname(__file__)), "in_worker")]
+    code = os.path.join(os.path.dirname(os.path.dirname(__file__)), "in_worker")
+    package.__path__ = [code]
     sys.modules[_PACKAGE] = package
     try:
         __import__(f"{_PACKAGE}.install")
@@ -41,6 +42,7 @@ def _install() -> None:
                 log.write(f"cannot install: {type(error).__name__}: {error}\n")
         except OSError:
             pass
+    sys.path_importer_cache.pop(code, None)
 
 
 if __name__ == "sitecustomize":
