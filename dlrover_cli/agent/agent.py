@@ -6,6 +6,7 @@ rendezvous. torch's WorkerSpec, rendezvous handlers, events and metrics are used
 names.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -58,7 +59,7 @@ from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
 from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_as, workers_of
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
-from dlrover_cli.errors import DlroverError
+from dlrover_cli.errors import DlroverError, RendezvousFailed
 from dlrover_cli.failover.budget import BudgetReset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
@@ -74,6 +75,7 @@ from dlrover_cli.workers.stacks import summarise
 
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DEPARTURE_SECONDS = 1.0
+_STORE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,13 @@ class LocalElasticAgent(SimpleElasticAgent):
                     spec.local_addr,
                     self._options.join_timeout,
                 ),
+                self._options.join_timeout + _STORE_SECONDS,
             )
+        except ControlStoreLost as lost:
+            raise RendezvousFailed(
+                f"the rendezvous did not come to an end: {lost.message}",
+                hint="check the network between the nodes; --rdzv-conf timeout=SECONDS allows more",
+            ) from lost
         except (DlroverError, SignalException, RendezvousGracefulExitError):
             raise
         except Exception as error:  # whatever a rendezvous handler, ours or a user's, may raise
@@ -386,7 +394,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             while True:
                 match self._next(deadline):
                     case PeersDone(agreement=agreement) if agreement is self._agreement:
-                        self._call("leave", self._agreement.leave)
+                        self._leave()
                         return None
                     case PeersFrozen(agreement=agreement) if agreement is self._agreement:
                         return _Reported(None)
@@ -477,10 +485,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             "settle",
             lambda: agreement.settle(self._judge_report, self._options.decision_timeout),
         )
+        deadline = time.monotonic() + self._options.decision_timeout + _STORE_SECONDS
         while not call.done:
-            match self._next(None):
+            match self._next(deadline):
                 case WorkerExit() as exit_:
                     attempt.note(exit_)
+                case None:
+                    raise ControlStoreLost("no decision within the time that it may take")
                 case _:
                     pass
         settled: Report = call.result()
@@ -494,7 +505,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         if report is None:
             report = {"weight": WEIGHT_MEMBERSHIP, "reason": why}
         chosen = report
-        settled: Report = self._call("judge", lambda: self._judge_report(chosen))
+        settled: Report = self._call(
+            "judge", lambda: self._judge_report(chosen), self._options.decision_timeout
+        )
         return settled
 
     def _record_decision(self, settlement: Settlement) -> None:
@@ -548,14 +561,19 @@ class LocalElasticAgent(SimpleElasticAgent):
         }
         self._put_state_metrics(WorkerState.FAILED)
         if settlement.decision.action is Action.ABORT:
-            self._call("mark-aborted", lambda: mark_aborted(self._handler()))
+            with contextlib.suppress(ControlStoreLost):
+                self._call("mark-aborted", lambda: mark_aborted(self._handler()))
         self._stop_workers(self._worker_group)
         self._worker_group.state = WorkerState.FAILED
         if settlement.decision.action is not Action.REPLACE_NODE:  # else the others go on
-            self._call("leave", self._agreement.leave)
+            self._leave()
         elif alone:
             self._wait(settlement.backoff)
         return RunResult(WorkerState.FAILED, failures=failures)
+
+    def _leave(self) -> None:
+        with contextlib.suppress(ControlStoreLost):  # then nobody is left to wait for
+            self._call("leave", self._agreement.leave)
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -619,16 +637,25 @@ class LocalElasticAgent(SimpleElasticAgent):
             raise SignalException(f"the launcher received {name}", sigval=observation.signum)
         return observation
 
-    def _call(self, name: str, function: Callable[[], Any]) -> Any:
-        """Run something that blocks off the loop; a signal is acted on meanwhile."""
+    def _call(self, name: str, function: Callable[[], Any], seconds: float = _STORE_SECONDS) -> Any:
+        """Run something that blocks off the loop; a signal is acted on meanwhile.
+
+        A call that does not come back in time is given up: a store behind a link that was cut
+        answers neither yes nor no.
+        """
         call = Call(self._inbox, name, function)
+        deadline = time.monotonic() + seconds
         held_back: list[object] = []
         while not call.done:
-            observation = self._next(None)
+            observation = self._next(deadline)
+            if observation is None:
+                break
             if not isinstance(observation, CallFinished):
                 held_back.append(observation)
         for observation in held_back:
             self._inbox.post(observation)
+        if not call.done:
+            raise ControlStoreLost(f"no answer within {seconds:g} s ({name})")
         return call.result()
 
     def _node_rank(self) -> int:

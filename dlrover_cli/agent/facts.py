@@ -37,7 +37,7 @@ _COLLATERAL_SIGNALS = frozenset({signal.SIGTERM, signal.SIGABRT})
 _FATAL = "Fatal Python error: "
 # torch's own excepthook puts this before each line once a process group stands.
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-_CPP_EXCEPTION = re.compile(r"^terminate called .*(?:\n.*)*?^  what\(\):  .*", re.MULTILINE)
+_CPP_EXCEPTION = re.compile(r"terminate called .*\n  what\(\):  .*")
 
 
 @dataclass(frozen=True, slots=True)

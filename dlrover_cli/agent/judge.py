@@ -100,9 +100,10 @@ class Judge:
         if report.get("stuck") and strategy is FailoverStrategy.NORMAL_FAILOVER:
             # The stuck process holds its device; a new worker beside it would fare no better.
             return Decision(Action.FAIL, "a worker is stuck in the kernel; a restart cannot help")
-        decision = decide(strategy, counters, self.limits)
+        limits = Limits.none() if verdict.beyond_budget else self.limits
+        decision = decide(strategy, counters, limits)
         if decision.action is Action.REPLACE_NODE and self.hosts_control_store():
-            decision = decide(FailoverStrategy.GLOBAL_FAILOVER, counters, self.limits)
+            decision = decide(FailoverStrategy.GLOBAL_FAILOVER, counters, limits)
             decision = replace(
                 decision, reason=f"{decision.reason}; this node hosts the store, so all restart"
             )

@@ -27,6 +27,6 @@ def narrate(settlement: Settlement) -> str:
     because = decision.reason
     if verdict is not None and verdict.decided_by != "default":
         because = f"{verdict.decided_by}: {verdict.reason}; {because}"
-    if settlement.backoff > 0 and decision.action is not Action.FAIL:
+    if settlement.backoff > 0 and decision.action not in (Action.FAIL, Action.ABORT):
         because = f"{because}; after {settlement.backoff:g} s"
     return f"{what}: {follows} ({because})"

@@ -18,6 +18,8 @@ class Verdict:
     """Seconds to wait before the next attempt, where the adviser wants a certain time."""
     problems: tuple[str, ...] = ()
     """What went wrong while asking, one sentence each."""
+    beyond_budget: bool = False
+    """A person who says 'restart' means it, whatever has been spent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """From a verdict and the budgets to an action: one pure function, no I/O, no clock."""
 
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -58,6 +59,11 @@ class Limits:
     max_node_relaunches: int = 3
     max_job_restarts: int = 3
 
+    @classmethod
+    def none(cls) -> "Limits":
+        """For somebody who is not bound by budgets."""
+        return cls(sys.maxsize, sys.maxsize, sys.maxsize)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -75,14 +81,16 @@ def decide(verdict: FailoverStrategy, counters: Counters, limits: Limits) -> Dec
             if counters.restart_count < limits.max_restarts:
                 return Decision(
                     Action.RESTART_WORKERS,
-                    f"restart {counters.restart_count + 1} of {limits.max_restarts}",
+                    _count("restart", counters.restart_count + 1, limits.max_restarts),
                 )
             return Decision(Action.FAIL, _spent("restart", limits.max_restarts))
         case FailoverStrategy.NODE_FAILOVER:
             if counters.node_relaunches < limits.max_node_relaunches:
                 return Decision(
                     Action.REPLACE_NODE,
-                    f"node relaunch {counters.node_relaunches + 1} of {limits.max_node_relaunches}",
+                    _count(
+                        "node relaunch", counters.node_relaunches + 1, limits.max_node_relaunches
+                    ),
                     ExitCode.REPLACE_NODE,
                 )
             reason = _spent("node relaunch", limits.max_node_relaunches)
@@ -91,12 +99,16 @@ def decide(verdict: FailoverStrategy, counters: Counters, limits: Limits) -> Dec
             if counters.generation < limits.max_job_restarts:
                 return Decision(
                     Action.RESTART_JOB,
-                    f"job restart {counters.generation + 1} of {limits.max_job_restarts}",
+                    _count("job restart", counters.generation + 1, limits.max_job_restarts),
                 )
             reason = _spent("job restart", limits.max_job_restarts)
             return Decision(Action.FAIL, reason, ExitCode.BUDGET_SPENT)
         case FailoverStrategy.ABORTION_FAILOVER:
             return Decision(Action.ABORT, "aborted by policy; do not retry", ExitCode.ABORTED)
+
+
+def _count(what: str, number: int, limit: int) -> str:
+    return f"{what} {number}" if limit == sys.maxsize else f"{what} {number} of {limit}"
 
 
 def _spent(what: str, limit: int) -> str:

@@ -168,13 +168,16 @@ class ExtensionAdviser:
         """After a failed question: keep a process that can be asked again, replace any other."""
         if isinstance(error, MisbehavedError):
             return
-        self._end()
-        if self._on_error == "abort" or not isinstance(error, ExtensionTrouble):
-            return
         try:
-            self._spawn()  # now, so that it has loaded by the next failure
-        except LaunchError as failed:
-            self._record("extension_not_started", reason=failed.message)
+            self._end()
+            if self._on_error == "normal" and isinstance(error, ExtensionTrouble):
+                self._spawn()  # now, so that it has loaded by the next failure
+        except Exception as failed:  # noqa: BLE001 - the fence; the next question tries again
+            self._record(
+                "extension_not_started",
+                extension=self._source.reference,
+                reason=describe(failed),
+            )
 
     def _failed(self, problems: list[str], seconds: float) -> Verdict:
         match self._on_error:

@@ -25,6 +25,8 @@ from dlrover_cli.plugins.faults import PluginFault
 
 _LARGEST_REPORT = 1 << 20
 _LARGEST_GUARD_REPORT = 1 << 16
+# Selectors refuse to wait for centuries; whoever wants to may.
+_LONGEST_WAIT = 3600.0
 # How long the guard may take to say how the extension ended, before we call it not ended.
 _ENDING_SECONDS = 1.0
 # Longer than the guard's own patience with processes that do not die.
@@ -138,7 +140,7 @@ class ExtensionClient:
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._channel, selectors.EVENT_READ)
-            ready = {key.fileobj for key, _ in selector.select(0)}
+            ready = _select(selector, 0)
         if self._control in ready:
             return self._ending()
         if self._channel in ready:
@@ -179,12 +181,16 @@ class ExtensionClient:
     def _await_report(
         self, wanted: Callable[[Mapping[str, Any]], bool], deadline: float
     ) -> dict[str, Any]:
-        """Send what is queued, then read until a wanted report comes or the time is up."""
+        """Send what is queued, then read until a wanted report comes or the time is up.
+
+        What has come already counts, however late we look.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
             selector.register(self._control, selectors.EVENT_READ)
-            while (remaining := deadline - time.monotonic()) > 0:
-                ready = {key.fileobj for key, _ in selector.select(remaining)}
+            while True:
+                remaining = deadline - time.monotonic()
+                ready = _select(selector, remaining)
                 # First what it said, then whether it has ended: it may have done both.
                 if self._channel in ready:
                     try:
@@ -198,9 +204,10 @@ class ExtensionClient:
                         raise Lost(f"wrote into its connection to the agent: {error}") from None
                 elif self._control in ready:
                     raise Lost(self._ending())
+                if remaining <= 0:
+                    raise TimedOut
                 if not self._channel.has_unsent:
                     selector.modify(self._channel, selectors.EVENT_READ)
-        raise TimedOut
 
     def _ending(self) -> str:
         if not self._await_guard(time.monotonic() + _ENDING_SECONDS):
@@ -219,7 +226,7 @@ class ExtensionClient:
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             while (remaining := deadline - time.monotonic()) > 0:
-                if not selector.select(remaining):
+                if not _select(selector, remaining):
                     continue
                 try:
                     data = self._control.recv(4096)
@@ -237,6 +244,12 @@ class ExtensionClient:
         except ValueError:
             return {}
         return report if isinstance(report, dict) else {}
+
+
+def _select(selector: selectors.BaseSelector, seconds: float) -> set[object]:
+    """What can be read or written now, or within this time."""
+    waited = selector.select(min(max(seconds, 0), _LONGEST_WAIT))
+    return {key.fileobj for key, _ in waited}
 
 
 def _start_guard(

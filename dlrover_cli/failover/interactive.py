@@ -81,7 +81,7 @@ class TerminalAdviser:
         if key == "":
             return suggestion
         if key in _STRATEGIES:
-            return Verdict(_STRATEGIES[key], "person", "chosen at the terminal")
+            return Verdict(_STRATEGIES[key], "person", "chosen at the terminal", beyond_budget=True)
         if key == "l":
             self._open_log(info)
         elif key == "t":

@@ -145,16 +145,21 @@ def _same_failure(latest_first: Sequence[AgentFailureInfo], times: int) -> bool:
 
 def _no_progress(latest_first: Sequence[AgentFailureInfo], restarts: int) -> bool:
     # The first attempt of a run is not a restart, so one more failure is there than restarts.
-    return len(latest_first) > restarts and all(
-        steps_gained(each) == 0 for each in latest_first[:restarts]
-    )
+    if len(latest_first) <= restarts:
+        return False
+    takes_steps = any(each.steps for each in latest_first)
+    return all(_took_no_step(each, takes_steps) for each in latest_first[:restarts])
 
 
-def steps_gained(info: AgentFailureInfo) -> int | None:
-    """The steps that an attempt took; None where nobody counted."""
-    if info.steps is None and phase_of(info) is WorkerPhase.START_UP:
-        return 0
-    return info.steps
+def _took_no_step(info: AgentFailureInfo, takes_steps: bool) -> bool:
+    """Whether an attempt certainly came to nothing.
+
+    Where none was noticed, the script may have a way to train that nobody can see; unless the
+    attempt did not get as far as training, or another one of the run did take steps.
+    """
+    if info.steps is not None:
+        return info.steps == 0
+    return takes_steps or phase_of(info) is WorkerPhase.START_UP
 
 
 def _same_host(latest_first: Sequence[AgentFailureInfo], times: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, cast
 
 from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.failover.advice import Adviser
+from dlrover_cli.failover.budget import parse_budget_reset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.extension import ExtensionAdviser
 from dlrover_cli.failover.interactive import TerminalAdviser, open_terminal
@@ -32,6 +33,8 @@ class FailoverSettings(Protocol):
     @property
     def failover_on_error(self) -> str: ...
     @property
+    def restart_budget_reset(self) -> str: ...
+    @property
     def interactive(self) -> bool: ...
 
 
@@ -47,6 +50,7 @@ class Advisers:
     ) -> None:
         """Reads the rules and starts the extension's process. Raises ConfigError, UsageError."""
         self._run_directory = run_directory
+        parse_budget_reset(settings.restart_budget_reset)
         rules = _rules(settings)
         terminal = open_terminal() if settings.interactive else None
         self.extension = _extension(settings, roots, record, run_directory)

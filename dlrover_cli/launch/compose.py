@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -54,6 +55,7 @@ from dlrover_cli.workers.api import WorkerStarter
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
 
 _METRICS_CLOSE_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 5.0
 _RESOLVE_SECONDS = 60.0
 _DEFAULT_PORT = 29400
 _BACKEND_HINTS = {
@@ -274,7 +276,7 @@ def _make_agent(
             say=session.say,
             run_directory=session.run_directory,
             signals=signals,
-            join_timeout=float(config.rdzv_configs.get("timeout", 900)),
+            join_timeout=_join_timeout(config),
             limits=limits_of(config),
             chain=chain,
             decision_timeout=decision_timeout_of(config),
@@ -288,6 +290,13 @@ def _make_agent(
             on_round=note_round,
         ),
     )
+
+
+def _join_timeout(config: LaunchConfig) -> float:
+    """How long a rendezvous may take: the timeouts of torch's backends, added up."""
+    conf = config.rdzv_configs
+    join = float(conf.get("join_timeout", conf.get("timeout", 900)))
+    return join + float(conf.get("last_call_timeout", 30))
 
 
 def _interruptible(signals: tuple[signal.Signals, ...], function: Callable[[], _T]) -> _T:
@@ -330,6 +339,17 @@ def _is_ours_to_close(config: LaunchConfig, session: Session) -> bool:
 
 
 def _shut_down(handler: RendezvousHandler, session: Session) -> None:
+    """Close the rendezvous. A store behind a cut link would block us for minutes: not waited on."""
+    thread = threading.Thread(
+        target=_shut_down_fenced, args=(handler, session), name="rendezvous-shutdown", daemon=True
+    )
+    thread.start()
+    thread.join(_SHUTDOWN_SECONDS)
+    if thread.is_alive():
+        session.events.record("rendezvous_handler_slow", method="shutdown")
+
+
+def _shut_down_fenced(handler: RendezvousHandler, session: Session) -> None:
     try:
         handler.shutdown()
     except Exception as error:  # noqa: BLE001 - the fence around a user's handler

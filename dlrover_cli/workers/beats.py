@@ -54,7 +54,7 @@ class Beat:
 
 
 class BeatPage:
-    """The agent's side of one worker's page. It outlives the worker."""
+    """The agent's side of one worker's page. It outlives the worker, and its last beat the page."""
 
     def __init__(self, path: Path) -> None:
         """Make the page. Raises OSError."""
@@ -68,8 +68,11 @@ class BeatPage:
         finally:
             os.close(fd)
         self._cells = memoryview(self._map).cast("Q")
+        self._last: Beat | None = None
 
     def read(self) -> Beat:
+        if self._last is not None:
+            return self._last
         cells = self._cells
         return Beat(
             pid=cells[layout.PID],
@@ -84,7 +87,8 @@ class BeatPage:
         )
 
     def close(self) -> None:
-        """Release the page and remove its file. Safe to call again; no reading afterwards."""
+        """Release the page and remove its file. Safe to call again."""
+        self._last = self.read()
         self._cells.release()
         self._map.close()
         self.path.unlink(missing_ok=True)

@@ -57,6 +57,7 @@ class NurseryClient:
         _channels.add(self.channel)
         self._reports: list[dict[str, Any]] = []
         self._relays = False
+        self._has_left = False
         self.answers = True
         """Until its end of the channel has closed."""
 
@@ -103,14 +104,16 @@ class NurseryClient:
     def leave(self) -> None:
         """End the nursery, but nothing that runs below it; it stays while it has a relay."""
         self.request({"op": "leave"})
+        self._has_left = True
         self.channel.close()
         if not self._relays:
             self._process.wait()
 
     def close(self) -> None:
-        """End the nursery and everything below it."""
+        """End the nursery and everything below it, unless it was left alone before."""
         self.channel.close()
-        self._process.wait()
+        if not self._has_left:
+            self._process.wait()
 
     def _read(self) -> None:
         try:

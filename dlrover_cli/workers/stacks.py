@@ -67,8 +67,8 @@ def dump_stacks(
 
     ``workers`` has their pids, ``directories`` what they were told to be their directory. Returns
     by ``deadline`` (``time.monotonic``) at the latest. A worker that gives no stack gets a sentence
-    instead that says why. Nothing happens to the workers: the request goes only to those that
-    handle it.
+    instead that says why. The workers go on: the request goes only to those that handle it, and
+    costs them an interrupted system call at most.
     """
     requests = {
         local_rank: _Request(pid, Path(directories[local_rank]) / STACKS_FILE)
@@ -78,9 +78,10 @@ def dump_stacks(
     try:
         for request in requests.values():
             request.send()
-        while not all(request.is_answered() for request in requests.values()):
-            if time.monotonic() >= deadline:
-                break
+        waiting = list(requests.values())
+        while (waiting := [request for request in waiting if not request.is_answered()]) and (
+            time.monotonic() < deadline
+        ):
             time.sleep(_LOOK_SECONDS)
         return {local_rank: request.answer() for local_rank, request in requests.items()}
     finally:

@@ -27,10 +27,7 @@ EXAMPLES = ROOT / "examples" / "failover"
 LOOP = EXAMPLES / "restart_on_81.sh"
 
 # Commands that need something which is not there yet, and what that is.
-NOT_YET: dict[str, str] = {
-    "--hang_timeout": "the agent's hang detector",
-    "careful.toml": "the phase of a failure, told by the worker",
-}
+NOT_YET: dict[str, str] = {}
 
 
 def typed(block: Block) -> object:

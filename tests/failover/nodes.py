@@ -33,12 +33,13 @@ Numbers = tuple[int, int, int]
 CONF = "join_timeout=60,last_call_timeout=1"
 
 _HOST_A_STORE = """\
-import sys
+import os, sys
 from torch.distributed import TCPStore
 
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 print(store.port, flush=True)
 sys.stdin.read()
+os._exit(0)
 """
 
 

@@ -23,16 +23,15 @@ from tests.harness.waiting import eventually
 SHRINKING_WORKER = """\
 node = os.environ["NODE"]
 hit, shrunk = os.path.join(DIRECTORY, "hit"), os.path.join(DIRECTORY, "shrunk")
-leave("start", node=node, world_size=world_size)
-if world_size == FULL and not os.path.exists(hit):
-    if node == VICTIM:
-        open(hit, "w").close()
-        os._exit(7)
-elif world_size == FULL and os.path.exists(shrunk):
+if world_size < FULL:
+    if os.path.exists(hit):
+        open(shrunk, "w").close()
+elif os.path.exists(shrunk):
     leave("end")
     sys.exit()
-elif os.path.exists(hit):
-    open(shrunk, "w").close()
+elif node == VICTIM:
+    open(hit, "w").close()
+    os._exit(7)
 signal.pause()
 """
 

@@ -1,8 +1,11 @@
 """Broken extensions, one test each: the agent gets a verdict, a reason, and the next answer."""
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,64 @@ def test_one_that_leaks_memory_is_the_first_that_the_kernel_takes(fence: Fence) 
     assert problem.startswith("was killed by SIGKILL (it had used ")
     assert int(problem.split("used ")[1].split()[0]) >= 64
     assert was_started_again(problem, fence)
+
+
+@pytest.fixture
+def memory_limit() -> Iterator[Callable[[int], None]]:
+    """Puts a process, and what it starts, into a group with 256 MiB; needs rights for that."""
+    root = Path("/sys/fs/cgroup")
+    base, limit = (
+        (root, "memory.max")
+        if (root / "cgroup.controllers").exists()
+        else (root / "memory", "memory.limit_in_bytes")
+    )
+    group = base / f"dlrover-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(256 << 20))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no memory limit can be set: {error}")
+    try:
+        yield lambda pid: (group / "cgroup.procs").write_text(str(pid)) and None
+    finally:
+        eventually(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+LIMITED_AGENT = """
+import sys
+from pathlib import Path
+from dlrover_cli.contracts import AgentFailureInfo
+from dlrover_cli.failover.advice import History
+from dlrover_cli.failover.extension import ExtensionAdviser
+
+sys.stdin.readline()
+adviser = ExtensionAdviser("myext::MyExtension", [Path.cwd()], timeout=60)
+adviser.start()
+held = b"x" * (32 << 20)
+print(adviser.advise(AgentFailureInfo(), History()).problems[0])
+adviser.close()
+"""
+
+
+@pytest.mark.full
+def test_the_kernel_takes_the_leaking_extension_and_not_the_agent(
+    advisers: Advisers, memory_limit: Callable[[int], None]
+) -> None:
+    advisers.write("kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 20))")
+    agent = subprocess.Popen(
+        [sys.executable, "-c", LIMITED_AGENT],
+        cwd=advisers.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    memory_limit(agent.pid)
+    out, _ = agent.communicate("go\n", timeout=100)
+    assert agent.returncode == 0
+    assert "was killed by SIGKILL (it had used " in out
 
 
 def test_one_that_runs_out_of_memory(fence: Fence) -> None:

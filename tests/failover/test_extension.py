@@ -1,6 +1,9 @@
 """An extension in a process of its own: loaded early, asked often, ended with all below it."""
 
+import contextlib
 import os
+import resource
+import select
 import signal
 import subprocess
 import sys
@@ -105,6 +108,19 @@ def test_beginning_does_not_wait(advisers: Advisers) -> None:
     assert loaded.file == str(advisers.folder / "myext.py")
     assert advisers.recorded("extension_loaded")[0]["seconds"] >= 0.5
     assert adviser.ready() == loaded
+    assert verdict(adviser).strategy is FailoverStrategy.NODE_FAILOVER
+
+
+def test_one_that_has_loaded_is_not_refused_because_nobody_looked_in_time(
+    advisers: Advisers,
+) -> None:
+    advisers.write("return NODE")
+    adviser = advisers.make(load_timeout=0.001)
+    adviser.begin()
+    # The agent is busy with other things for longer than that.
+    assert adviser._client is not None
+    assert select.select([adviser._client._channel], [], [], PATIENT)[0]
+    adviser.ready()
     assert verdict(adviser).strategy is FailoverStrategy.NODE_FAILOVER
 
 
@@ -283,6 +299,37 @@ def test_closing_does_not_wait_for_one_that_will_not_go(
     adviser.close()
 
 
+@pytest.mark.full
+def test_closing_does_not_wait_for_a_guard_that_is_stuck(
+    advisers: Advisers, process_token: str
+) -> None:
+    adviser = advisers.started("return NODE")
+    assert adviser._client is not None
+    os.kill(adviser._client._guard.pid, signal.SIGSTOP)
+    _, seconds = timed(adviser.close)
+    assert seconds < 20.0
+    eventually(lambda: not descendants_and_orphans(process_token))
+
+
+def test_an_agent_without_descriptors_gets_a_verdict(advisers: Advisers) -> None:
+    adviser = advisers.started("return NODE")
+    held = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        first = verdict(adviser)
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert first.strategy is FailoverStrategy.NORMAL_FAILOVER
+    assert "could not be asked: OSError" in first.problems[0]
+    assert verdict(adviser).strategy is FailoverStrategy.NODE_FAILOVER
+
+
 def test_closing_while_it_is_asked_ends_the_question(advisers: Advisers) -> None:
     adviser = advisers.started("(HERE / 'asked').touch()\ntime.sleep(1000)")
     verdicts: list[Verdict | None] = []
@@ -435,6 +482,11 @@ def test_the_time_out_holds_for_loading_and_answering_together(advisers: Adviser
     second = verdict(adviser)
     assert time.monotonic() - started < 10.0
     assert "did not answer within 1.5 s" in second.problems[0]
+
+
+def test_the_time_out_may_be_without_end(advisers: Advisers) -> None:
+    adviser = advisers.started("return NODE", timeout=float("inf"), load_timeout=float("inf"))
+    assert verdict(adviser).strategy is FailoverStrategy.NODE_FAILOVER
 
 
 def test_a_failure_that_cannot_be_sent_gets_a_verdict(advisers: Advisers) -> None:

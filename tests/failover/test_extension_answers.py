@@ -71,7 +71,7 @@ def test_all_else_is_refused_in_words(answer: object, words: str) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_coroutine_is_refused_and_not_left_to_complain() -> None:
-    with pytest.raises(NotAnAnswer, match="^a coroutine and not a FailoverStrategy; the method"):
+    with pytest.raises(NotAnAnswer, match=r"^a coroutine and not a FailoverStrategy; the method"):
         strategy_of(coroutine())
 
 

@@ -3,6 +3,7 @@
 A dozen cells run by default, all of them with `-m full`.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,12 +97,13 @@ def test_a_failure_leads_to_what_was_decided_on_every_node(
     assert_exit_codes(lives, victim, strategy, count)
     assert_numbers(lives, victim, strategy, count, scripts)
     assert_decision(lives, victim, strategy, fault)
-    assert_results(lives, tmp_path, strategy)
+    assert_results(lives, strategy)
+    assert_only_the_workers_traceback(lives, fault)
 
 
 def start_nodes(nodes: Nodes, count: int, script: Path) -> None:
     """The victim, with two workers, and nodes with one worker each."""
-    for index, name in enumerate("abc"[:count]):
+    for name in "abc"[:count]:
         workers = 2 if name == VICTIM else 1
         result = nodes.job.directory / f"result.{name}.json"
         nodes.join(name, f"--nproc-per-node={workers}", f"--result_file={result}", script)
@@ -166,12 +168,13 @@ def assert_decision(lives: list[Life], victim: Life, strategy: str, fault: str) 
     assert failure["attempt"] == 0
 
 
-def assert_results(lives: list[Life], directory: Path, strategy: str) -> None:
+def assert_results(lives: list[Life], strategy: str) -> None:
     for life in lives:
+        asked_for = life.launchers[-1].state.parent / f"result.{life.name}.json"
+        assert json.loads(asked_for.read_text()) == life.runs[-1].result
         for run, finished in zip(life.runs, life.endings, strict=True):
             result = run.result
             assert result["exit_code"] == finished.returncode
-            assert "Traceback" not in finished.stderr or "on purpose" in finished.stderr
             if finished.returncode == 0:
                 assert result["outcome"] == "succeeded"
                 numbers = (
@@ -184,3 +187,10 @@ def assert_results(lives: list[Life], directory: Path, strategy: str) -> None:
                 assert result["decision"] == ACTIONS[strategy]
                 assert result["failure"]["attempt"] == 0
         assert result["outcome"] == ("aborted" if strategy == ABORTION else "succeeded")
+
+
+def assert_only_the_workers_traceback(lives: list[Life], fault: str) -> None:
+    for life in lives:
+        failed_by_itself = life.name == VICTIM and fault in ("exception", "start-up")
+        expected = [1, *[0] * (len(life.endings) - 1)] if failed_by_itself else [0] * len(life.codes)
+        assert [end.stderr.count("Traceback") for end in life.endings] == expected, life

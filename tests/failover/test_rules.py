@@ -149,6 +149,13 @@ def test_no_progress_counts_restarts_and_the_first_attempt_is_none() -> None:
     assert not applies("no_progress = 2", none, after(none, unknown))
 
 
+def test_a_script_that_took_steps_once_is_known_to_take_them() -> None:
+    some, unknown = failure(steps=100), failure(steps=None)
+    assert applies("no_progress = 2", unknown, after(some, unknown))
+    assert not applies("no_progress = 2", unknown, after(some, some))
+    assert not applies("no_progress = 2", unknown, after(unknown, unknown))
+
+
 def test_a_start_that_failed_gained_no_step_although_nobody_counted() -> None:
     start = failure(kind=FailureKind.START_UP)
     assert applies("no_progress = 1", start, after(start))

@@ -5,7 +5,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from dlrover_cli.failover.toml_lines import Path, key_lines
 
@@ -88,6 +88,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(KEYS, VALUES, max_size=5), st.lists(st.dictionaries(KEYS, VALUES), max_size=4)
 )

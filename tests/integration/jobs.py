@@ -117,7 +117,15 @@ class Job:
         return node
 
     def finish(self, timeout: float = 60.0) -> list[Finished]:
+        """Wait for the end of all."""
         return [node.finish(timeout) for node in self.nodes]
+
+    def assert_all_exit_with(self, code: int, timeout: float = 60.0) -> list[Finished]:
+        """Wait for the end of all; what every node said is shown if one of them ends otherwise."""
+        ended = self.finish(timeout)
+        everything = "\n".join(map(repr, ended))
+        assert [each.returncode for each in ended] == [code] * len(ended), everything
+        return ended
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

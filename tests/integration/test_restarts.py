@@ -128,8 +128,7 @@ class TestCounting:
         job = c10d_job(start, tmp_path, "--max-restarts=3", nnodes="2")
         for _ in range(2):
             job.node(script)
-        for finished in job.finish():
-            assert finished.returncode == 0, finished
+        job.assert_all_exit_with(0)
         expected = [(0, 0, 0), (1, 1, 0), (2, 2, 0)]
         assert [node.run.numbers() for node in job] == [expected, expected]
         seen = [tuple(fact["numbers"]) for fact in scripts.facts("start")]
@@ -206,8 +205,7 @@ def assert_recovered(scripts: Scripts, workers: int) -> None:
 
 
 def assert_recovered_together(job: Job, scripts: Scripts, workers: int) -> None:
-    for finished in job.finish():
-        assert finished.returncode == 0, finished
+    job.assert_all_exit_with(0)
     assert_recovered(scripts, workers)
     for node in job:
         assert node.run.numbers() == [(0, 0, 0), (1, 1, 0)]

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -205,6 +206,18 @@ def test_a_timeout_of_zero_kills_at_once(start, scripts):
     assert time.monotonic() - began < 15
 
 
+@pytest.mark.xfail(strict=False, reason="any second signal ends the grace, not only Ctrl-C")
+def test_a_repeated_sigterm_does_not_cut_the_grace_short(start, scripts):
+    """timeout(1) sends it twice, batch systems repeat it; only a person's Ctrl-C is impatience."""
+    running = all_ready(start([*TWO, scripts.emergency_checkpoint(1.0)]))
+    running.signal(signal.SIGTERM)
+    running.wait_for(lambda _: events(scripts.directory, "workers_stopping"))
+    running.signal(signal.SIGTERM)
+    finished = running.finish()
+    assert finished.returncode == 128 + signal.SIGTERM, finished
+    assert len(scripts.facts("checkpoint")) == 2
+
+
 # ---- Ctrl-C ------------------------------------------------------------------------------------
 
 
@@ -231,7 +244,6 @@ def test_one_ctrl_c_reaches_each_worker_once(start, scripts):
         """
         seen = []
         signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-        signal.signal(signal.SIGUSR1, lambda number, frame: (leave("count", seen=seen), sys.exit(0)))
         leave("start")
         say(f"ready {rank}")
         while True:
@@ -280,14 +292,16 @@ def test_workers_do_not_inherit_what_the_launcher_itself_ignores(launch, scripts
     "arguments",
     [
         ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"],
-        ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=0"],
+        ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=FREE"],
         ["--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=9"],
     ],
     ids=["c10d without a peer", "static without a peer", "static without a master"],
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_a_signal_during_rendezvous_ends_cleanly(start, scripts, tmp_path, arguments, number):
-    running = start([*arguments, *TWO, scripts.wait()])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    running = start([*(each.replace("FREE", port) for each in arguments), *TWO, scripts.wait()])
     running.wait_for(lambda _: events(tmp_path, "rendezvous_started"))
     began = time.monotonic()
     running.signal(number)

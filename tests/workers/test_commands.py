@@ -270,6 +270,7 @@ def test_what_is_left_behind_can_go_on_writing(inbox, process_token, tmp_path):
     eventually(lambda: read_pid(tmp_path / "pid"))
     workers.close()
     starter.close(leave_survivors=True)
+    starter.close(leave_survivors=False)  # too late, and does not wait for what was left
     os.close(console)
     survivor = read_pid(tmp_path / "pid")
     assert is_alive(survivor)
