@@ -2,6 +2,8 @@
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
 
+from dlrover_cli.errors import LaunchError
+
 _TORCHS_NUMBER = "TORCHELASTIC_RESTART_COUNT"
 
 
@@ -17,7 +19,13 @@ class AttemptLogsSpecs(DefaultLogsSpecs):
             local_rank: {**env, _TORCHS_NUMBER: env["DLROVER_ATTEMPT"]}
             for local_rank, env in envs.items()
         }
-        dest = super().reify(numbered)
+        try:
+            dest = super().reify(numbered)
+        except OSError as error:
+            raise LaunchError(
+                f"the log directories cannot be made: {error.strerror}: {error.filename}",
+                hint="choose another --log-dir, or make room there",
+            ) from error
         for local_rank, env in envs.items():
             env.update(numbered[local_rank] | {_TORCHS_NUMBER: env[_TORCHS_NUMBER]})
         return dest

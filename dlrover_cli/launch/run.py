@@ -25,6 +25,7 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
     The result file is written on every way out from here on.
     """
     resume = take_resume(os.environ)
+    _open_missing_streams()
     with reporting(RunReport(settings.result_file, list(argv), say)) as report:
         check_settings(settings)
         check_compat(settings)
@@ -44,6 +45,15 @@ def say(line: str) -> None:
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"dlrover-run: {line}\n")
         sys.stderr.flush()
+
+
+def _open_missing_streams() -> None:
+    """Started as in ``2>&-``: the next file to be opened would become stderr, our journal perhaps."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def _run_in_session(

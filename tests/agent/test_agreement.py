@@ -263,7 +263,7 @@ def test_a_missing_agent_does_not_hold_up_the_leaving_for_long(round_of, monkeyp
     agents = round_of(2)
     began = time.monotonic()
     agents[0].agreement.leave()
-    assert 0.1 <= time.monotonic() - began < 10
+    assert 0.09 <= time.monotonic() - began < 10  # stores count in whole milliseconds
 
 
 # ---- deaths ------------------------------------------------------------------------------------
@@ -370,7 +370,8 @@ def test_a_lost_store_is_noticed_by_everybody_who_waits():
         agent.inbox.close()
 
 
-def test_without_any_decision_the_wait_ends(round_of, monkeypatch):
+@pytest.mark.full
+def test_without_any_decision_the_wait_ends(round_of):
     """The stand-in itself has died."""
     agents = round_of(2)
     agents[0].agreement.add_report(CAUSE)

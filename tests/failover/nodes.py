@@ -235,7 +235,8 @@ if is_faulty and FAULT != "hang":
     while not everybody_started():
         time.sleep(0.002)
     hit()
-signal.pause()
+while True:
+    time.sleep(60)
 """
 
 EXTENSIONS = """\

@@ -32,7 +32,8 @@ elif os.path.exists(shrunk):
 elif node == VICTIM:
     open(hit, "w").close()
     os._exit(7)
-signal.pause()
+while True:
+    time.sleep(60)
 """
 
 

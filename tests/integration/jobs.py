@@ -79,8 +79,8 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def run_in(state: Path) -> Run:
-    """The only run of a state directory."""
-    (path,) = (state / "dlrover" / "runs").iterdir()
+    """The only run of a state directory, or of what was taken in its place."""
+    (path,) = (*state.glob("dlrover/runs/*"), *state.glob("runs/*"))
     return Run(path)
 
 

@@ -237,6 +237,7 @@ class TestResults:
                     weights -= 0.1 * weights.grad
                     weights.grad = None
             leave("weights", weights=weights.tolist())
+            dist.destroy_process_group()
             """,
         )
         seen = []
