@@ -38,15 +38,7 @@ class Reporter:
         counters: Counters,
     ) -> Report:
         """Workers of this node have failed."""
-        info = failure_info(
-            failures,
-            attempt.tail,
-            node_rank,
-            "" if self._run_directory is None else self._run_directory.run_id,
-            counters,
-            self._limits,
-            steps=attempt.steps(),
-        )
+        info = self._info(attempt, failures, node_rank, counters)
         only_consequences = attempt.has_only_consequences(failures)
         return self._write_down(
             info, attempt, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE
@@ -70,7 +62,19 @@ class Reporter:
             time.monotonic(),
             time.time_ns(),
         )
-        info = failure_info(
+        by_global_rank = {attempt.global_ranks[rank]: text for rank, text in stacks.items()}
+        info = self._info(attempt, failures, node_rank, counters, by_global_rank)
+        return self._write_down(info, attempt, WEIGHT_CAUSE)
+
+    def _info(
+        self,
+        attempt: RunningAttempt,
+        failures: Sequence[WorkerFailure],
+        node_rank: int,
+        counters: Counters,
+        stacks: Mapping[int, str] | None = None,
+    ) -> AgentFailureInfo:
+        return failure_info(
             failures,
             attempt.tail,
             node_rank,
@@ -78,9 +82,8 @@ class Reporter:
             counters,
             self._limits,
             steps=attempt.steps(),
-            stacks={attempt.global_ranks[rank]: text for rank, text in stacks.items()},
+            stacks=stacks,
         )
-        return self._write_down(info, attempt, WEIGHT_CAUSE)
 
     def _write_down(self, info: AgentFailureInfo, attempt: RunningAttempt, weight: int) -> Report:
         self._count += 1
