@@ -58,6 +58,8 @@ _METRICS_CLOSE_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 5.0
 _RESOLVE_SECONDS = 60.0
 _DEFAULT_PORT = 29400
+# Handlers that are not torch's wait as long as they like, for a cluster to grow perhaps.
+_PATIENCE_WITH_OTHERS = 86_400.0
 _BACKEND_HINTS = {
     "etcd": "pip install python-etcd, or use --rdzv-backend=c10d, which needs no service",
     "etcd-v2": "pip install python-etcd, or use --rdzv-backend=c10d, which needs no service",
@@ -294,6 +296,8 @@ def _make_agent(
 
 def _join_timeout(config: LaunchConfig) -> float:
     """How long a rendezvous may take: the timeouts of torch's backends, added up."""
+    if config.rdzv_handler is not None or config.rdzv_backend not in ("c10d", "static"):
+        return _PATIENCE_WITH_OTHERS
     conf = config.rdzv_configs
     join = float(conf.get("join_timeout", conf.get("timeout", 900)))
     return join + float(conf.get("last_call_timeout", 30))

@@ -48,7 +48,7 @@ def say(line: str) -> None:
 
 
 def _open_missing_streams() -> None:
-    """Started as in ``2>&-``: the next file to be opened would become stderr, our journal perhaps."""
+    """Started as in ``2>&-``, the next file that is opened (our journal?) would become stderr."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -46,6 +46,7 @@ class ForkedFunctions:
     ) -> None:
         self._attempt = request.attempt
         self._inbox = inbox
+        self._guard = guard
         self._pump = open_pump(on_problem)
         self._workers: dict[int, _Worker] = {}
         try:
@@ -54,8 +55,7 @@ class ForkedFunctions:
                 process = self._start_one(request, launch, slot, context, name)
                 self._workers[launch.local_rank] = _Worker(process, slot)
         except LaunchError:
-            self.kill(_ABANDON_SECONDS)
-            self._close()
+            self._abandon()
             raise
         guard.request({"op": "guard", "pids": list(self.pids().values())})
         self._pump.start()
@@ -86,9 +86,12 @@ class ForkedFunctions:
     def close(self) -> None:
         for worker in self._workers.values():
             self._stop_watching(worker)
-        self._close()
+            worker.close()
+        for relay in self._pump.finish():
+            self._guard.relay(relay)
 
-    def _close(self) -> None:
+    def _abandon(self) -> None:
+        self.kill(_ABANDON_SECONDS)
         for worker in self._workers.values():
             worker.close()
         for relay in self._pump.finish():

@@ -34,6 +34,8 @@ class ReturnSlot:
 
     def value(self) -> Any:
         """What the worker returned. Raises LaunchError if it cannot be made sense of here."""
+        if os.fstat(self.descriptor.fd).st_size == 0:
+            return None  # it left without returning, by os._exit
         with open(os.dup(self.descriptor.fd), "rb") as file:
             file.seek(0)
             try:

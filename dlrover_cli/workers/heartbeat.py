@@ -15,7 +15,7 @@ _looked_in = 0
 
 
 def heartbeat() -> None:
-    """Tell the agent that this worker makes progress. Costs under a microsecond; never raises."""
+    """Tell the agent that this worker makes progress. Costs about a microsecond; never raises."""
     global _cells, _looked_in
     # A forked child has our cells mapped too, and is not the worker.
     if os.getpid() != _looked_in:

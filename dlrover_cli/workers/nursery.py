@@ -188,6 +188,7 @@ class Nursery:
                 for key, _ in selector.select():
                     if not key.data.copy_once():
                         selector.unregister(key.data.source)
+                        key.data.close()
 
     def _handle_requests(self) -> bool:
         try:
@@ -196,7 +197,7 @@ class Nursery:
                     self.relay()
                     return False
                 self._handle(message, fds)
-        except (EOFError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             self.kill_everything()
             return False
         return True

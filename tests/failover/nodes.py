@@ -134,7 +134,7 @@ class Nodes:
     ) -> list[Life]:
         lives = list(lives)
         deadline = time.monotonic() + timeout
-        while not all([self._look_after(life, relaunch) for life in lives]):
+        while [life for life in lives if not self._look_after(life, relaunch)]:
             if time.monotonic() >= deadline:
                 raise LaunchFailed(self._report(lives, f"still running after {timeout:g} s"))
             time.sleep(0.005)
@@ -189,6 +189,14 @@ def one_node(start: Callable[..., Running], directory: Path, *options: object) -
     return Nodes(Job(start, directory, options))
 
 
+def has_recorded(life: Life, kind: str, count: int = 1) -> bool:
+    """Whether the node's current launcher has recorded so many events of this kind."""
+    runs = life.current.state / "dlrover" / "runs"
+    if not any(runs.glob("*/nodes/*/events.jsonl")):
+        return False
+    return len(life.current.run.events(kind)) >= count
+
+
 # ---- the worker and the extensions of these tests ----------------------------------------------
 
 _WORKER = """\
@@ -216,7 +224,10 @@ def hit():
         import a_module_that_is_nowhere
 
 
-is_faulty = node == VICTIM and local_rank == 0 and attempt < ATTEMPTS
+struck = os.path.join(DIRECTORY, "struck")
+is_faulty = (
+    node in VICTIM and local_rank == 0 and attempt < ATTEMPTS and STRIKES_AT in (0, world_size)
+)
 if not (is_faulty and FAULT == "start-up"):
     import dlrover_cli
     dlrover_cli.heartbeat()
@@ -228,12 +239,13 @@ leave(
     restart_count=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
     generation=int(os.environ["DLROVER_GENERATION"]),
 )
-if attempt >= ATTEMPTS:
+if attempt >= ATTEMPTS or (STRIKES_AT and os.path.exists(struck)):
     leave("end")
     sys.exit()
 if is_faulty and FAULT != "hang":
     while not everybody_started():
         time.sleep(0.002)
+    open(struck, "w").close()
     hit()
 while True:
     time.sleep(60)
@@ -276,19 +288,30 @@ EXTENSION_OF = {
 
 
 def faulty_worker(
-    scripts: Scripts, fault: str, victim: str, *, attempts: int = 1, exit_code: int = 7
+    scripts: Scripts,
+    fault: str,
+    victim: str,
+    *,
+    attempts: int = 1,
+    strikes_at: int = 0,
+    exit_code: int = 7,
 ) -> Path:
     """The first worker of the node `victim` fails in its first attempts; all others wait for it.
 
     fault: "exception", "exit", "SIGKILL", "SIGSEGV", "hang" or "start-up". It strikes when every
-    rank has left its `start`. Attempts after that leave `end` and succeed.
+    rank has left its `start`. Attempts after that leave `end` and succeed. For jobs that may begin
+    with fewer nodes: with `strikes_at` it strikes once, in a world of that size. `victim` may name
+    several nodes, one letter each.
     """
+    if strikes_at:
+        attempts = 1000
     return scripts.write(
         "faulty.py",
         _WORKER,
         FAULT=fault,
         VICTIM=victim,
         ATTEMPTS=attempts,
+        STRIKES_AT=strikes_at,
         EXIT_CODE=exit_code,
     )
 

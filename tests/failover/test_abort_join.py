@@ -1,4 +1,4 @@
-"""Nodes that come and go: after an abort, below the minimum, above it, and where the store lives."""
+"""Nodes that come and go: after an abort, below the minimum, above it; and who hosts the store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +9,10 @@ from tests.failover.nodes import (
     ABORTION,
     GLOBAL,
     NODE,
-    Life,
     Nodes,
     extension,
     faulty_worker,
+    has_recorded,
     nodes_of,
 )
 from tests.harness.launcher import Running
@@ -94,6 +94,32 @@ def test_where_an_agent_hosted_the_store_a_late_node_only_finds_nobody(
     assert late.runs[0].result["outcome"] == "rendezvous_failed"
 
 
+def test_an_abort_does_not_wait_for_a_node_that_is_gone(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    nodes = nodes_of(start, tmp_path, extension(scripts, ABORTION), nnodes="3", store=outside_store)
+    script = scripts.write(
+        "waiting.py",
+        """
+        leave("start")
+        while os.environ["NODE"] != "a" or not os.path.exists(os.path.join(DIRECTORY, "go")):
+            time.sleep(0.002)
+        os._exit(7)
+        """,
+    )
+    gone, *others = (nodes.join(name, script) for name in "cab")
+    eventually(lambda: len(scripts.facts("start")) == 3, 30)
+    gone.running.kill()
+    (tmp_path / "go").touch()
+    nodes.finish()
+    for other in others:
+        assert other.codes == [82], other
+        [decision] = other.runs[0].events("decision")
+        [end] = other.runs[0].events("run_finished")
+        # Leaving a store that others may still need takes two seconds.
+        assert end["time"] - decision["time"] < 2
+
+
 def test_below_the_minimum_the_others_wait_for_the_replacement(
     start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
 ) -> None:
@@ -102,7 +128,7 @@ def test_below_the_minimum_the_others_wait_for_the_replacement(
     victim, other = (nodes.join(name, script) for name in "ab")
     nodes.finish_these([victim], relaunch=False)
     assert victim.codes == [81], victim
-    other.running.wait_for(lambda _: len(rounds_begun(other)) == 2)
+    other.running.wait_for(lambda _: has_recorded(other, "rendezvous_started", 2))
     assert other.numbers == [(0, 0, 0)]
     nodes.launch(victim)
     nodes.finish()
@@ -161,7 +187,7 @@ def test_a_node_that_hosts_the_store_is_not_replaced_but_all_restart(
     nodes = nodes_of(start, tmp_path, extension(scripts, NODE), nnodes=str(count), store=None)
     script = faulty_worker(scripts, "exit", victim="a")
     host = nodes.join("a", script)
-    host.running.wait_for(lambda _: rounds_begun(host))
+    host.running.wait_for(lambda _: has_recorded(host, "rendezvous_started"))
     for name in "bc"[: count - 1]:
         nodes.join(name, script)
     nodes.finish()
@@ -194,7 +220,7 @@ def test_a_node_beside_the_one_that_hosts_the_store_is_treated_as_anywhere(
     nodes = nodes_of(start, tmp_path, extension(scripts, strategy), nnodes="2", store=None)
     script = faulty_worker(scripts, "exit", victim="b")
     host = nodes.join("a", script)
-    host.running.wait_for(lambda _: rounds_begun(host))
+    host.running.wait_for(lambda _: has_recorded(host, "rendezvous_started"))
     victim = nodes.join("b", script)
     nodes.finish()
     assert victim.codes == codes, victim
@@ -203,11 +229,3 @@ def test_a_node_beside_the_one_that_hosts_the_store_is_treated_as_anywhere(
         [decision] = life.decisions()
         assert decision["action"] == action
         assert life.numbers == [(0, 0, 0), *([numbers] if numbers else [])]
-
-
-def rounds_begun(life: Life) -> list[object]:
-    """The times at which the node's launcher went into a rendezvous."""
-    runs = life.current.state / "dlrover" / "runs"
-    if not runs.exists() or not any(runs.glob("*/nodes/*/events.jsonl")):
-        return []
-    return list(life.current.run.events("rendezvous_started"))

@@ -51,6 +51,19 @@ TRIGGERS = {
     "hang": "hang",
     "start-up": "start-up",
 }
+ROOT_CAUSES: dict[str, dict[str, object]] = {
+    "exception": {
+        "exit_code": 1,
+        "exception_type": "RuntimeError",
+        "message": "broken on purpose",
+        "phase": "training",
+    },
+    "exit": {"exit_code": 7, "exception_type": None, "phase": "training"},
+    "SIGKILL": {"signal": 9, "phase": "training", "oom": False},
+    "SIGSEGV": {"signal": 11, "message": "Segmentation fault", "phase": "training"},
+    "hang": {"exit_code": None, "signal": None},
+    "start-up": {"exit_code": 1, "exception_type": "ModuleNotFoundError", "phase": "start-up"},
+}
 ACTIONS = {
     NORMAL: "restart_workers",
     NODE: "replace_node",
@@ -84,7 +97,7 @@ def test_a_failure_leads_to_what_was_decided_on_every_node(
 ) -> None:
     options = ["--max-restarts=1", extension(scripts, strategy)]
     if fault == "hang":
-        options.append("--hang_timeout=1")
+        options.append("--hang_timeout=2")
     nodes = (
         one_node(start, tmp_path, *options)
         if count == 1
@@ -99,6 +112,55 @@ def test_a_failure_leads_to_what_was_decided_on_every_node(
     assert_decision(lives, victim, strategy, fault)
     assert_results(lives, strategy)
     assert_only_the_workers_traceback(lives, fault)
+
+
+@pytest.mark.parametrize("strategy", [NORMAL, NODE])
+def test_two_nodes_that_fail_at_once_are_one_failure(
+    strategy: str,
+    start: Callable[..., Running],
+    scripts: Scripts,
+    tmp_path: Path,
+    outside_store: int,
+) -> None:
+    options = ("--max-restarts=1", extension(scripts, strategy))
+    nodes = nodes_of(start, tmp_path, *options, nnodes="3", store=outside_store)
+    script = faulty_worker(scripts, "exit", victim="ab")
+    lives = [nodes.join(name, script) for name in "abc"]
+    nodes.finish()
+    codes = [[0], [0], [0]] if strategy == NORMAL else [[0], [0], [81, 0]]
+    assert sorted(life.codes for life in lives) == codes, lives
+    for life in lives:
+        assert life.numbers == [(0, 0, 0), FOLLOWING[strategy]]
+        assert life.decisions() == lives[0].decisions()
+
+
+def test_a_rank_that_fails_because_of_another_node_is_not_the_cause(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    script = scripts.write(
+        "collateral.py",
+        """
+        leave("start")
+        path = os.path.join(DIRECTORY, f"start.{1 - rank}.0.json")
+        while not os.path.exists(path):
+            time.sleep(0.002)
+        if os.environ["NODE"] == "a":
+            os.kill(os.getpid(), signal.SIGKILL)
+        peer = json.load(open(path))["pid"]
+        while os.path.exists(f"/proc/{peer}/fd/0"):
+            time.sleep(0.002)
+        raise RuntimeError("Connection closed by peer")
+        """,
+    )
+    nodes = nodes_of(start, tmp_path, nnodes="2", store=outside_store)
+    cause, other = (nodes.join(name, script) for name in "ab")
+    nodes.finish()
+    for life in (cause, other):
+        assert life.codes == [128 + 9], life
+        [decision] = life.decisions()
+        assert decision["trigger"] == "signal"
+    [event] = cause.runs[0].events("decision")
+    assert event["node_rank"] == event["data"]["node_rank"]
 
 
 def start_nodes(nodes: Nodes, count: int, script: Path) -> None:
@@ -166,6 +228,11 @@ def assert_decision(lives: list[Life], victim: Life, strategy: str, fault: str) 
     [failure] = victim.runs[0].failures
     assert failure["kind"] == TRIGGERS[fault]
     assert failure["attempt"] == 0
+    [cause] = [worker for worker in failure["workers"] if worker["root_cause"]]
+    assert ROOT_CAUSES[fault].items() <= cause.items()
+    if fault == "hang":
+        ranks = {str(worker["global_rank"]) for worker in failure["workers"]}
+        assert set(failure["stacks"]) == ranks
 
 
 def assert_results(lives: list[Life], strategy: str) -> None:
@@ -191,6 +258,5 @@ def assert_results(lives: list[Life], strategy: str) -> None:
 
 def assert_only_the_workers_traceback(lives: list[Life], fault: str) -> None:
     for life in lives:
-        failed_by_itself = life.name == VICTIM and fault in ("exception", "start-up")
-        expected = [1, *[0] * (len(life.endings) - 1)] if failed_by_itself else [0] * len(life.codes)
-        assert [end.stderr.count("Traceback") for end in life.endings] == expected, life
+        raised = life.name == VICTIM and fault in ("exception", "start-up")
+        assert sum(end.stderr.count("Traceback") for end in life.endings) == raised, life

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.nodes import ABORTION, Life, Nodes, extension, nodes_of
+from tests.failover.nodes import (
+    ABORTION,
+    Life,
+    Nodes,
+    extension,
+    faulty_worker,
+    has_recorded,
+    nodes_of,
+)
 from tests.harness.launcher import Running
 from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
@@ -49,6 +57,17 @@ leave("ready", node=node)
 while not any(map(gone, pids)):
     time.sleep(0.002)
 sys.exit("Connection closed by peer")
+"""
+
+SLOW_EXTENSION = """\
+import pathlib, time
+from dlrover_cli.contracts import DynamicAgentFailoverExtension
+
+
+class Slow(DynamicAgentFailoverExtension):
+    def get_user_failover_strategy(self, info):
+        pathlib.Path(__file__).with_name("asked").touch()
+        time.sleep(600)
 """
 
 
@@ -122,6 +141,66 @@ def test_a_batch_system_may_signal_the_workers_as_well(
     assert_nothing_spent(other, scripts)
 
 
+@pytest.mark.parametrize("nnodes", ["1:2", "2"])
+def test_a_node_whose_workers_are_done_may_go_while_the_others_finish(
+    nnodes: str,
+    start: Callable[..., Running],
+    scripts: Scripts,
+    tmp_path: Path,
+    outside_store: int,
+) -> None:
+    nodes = nodes_of(start, tmp_path, nnodes=nnodes, store=outside_store)
+    script = scripts.write(
+        "finishing.py",
+        """
+        leave("start", restart_count=int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+        while world_size < 2 or (
+            os.environ["NODE"] == "b" and not os.path.exists(os.path.join(DIRECTORY, "go"))
+        ):
+            time.sleep(0.002)
+        leave("end")
+        """,
+    )
+    done, other = (nodes.join(name, script) for name in "ab")
+    done.running.wait_for(lambda _: has_recorded(done, "worker_exited"))
+    done.running.signal(signal.SIGTERM)
+    nodes.finish_these([done])
+    (tmp_path / "go").touch()
+    nodes.finish_these([other])
+    assert done.codes == [143], done
+    assert other.codes == [0], other
+    assert len(scripts.facts("end")) == 2
+    assert other.numbers == done.numbers
+
+
+@pytest.mark.parametrize("on_error", ["normal", "abort"])
+def test_a_node_that_is_stopped_while_it_decides_takes_the_failure_with_it(
+    on_error: str,
+    start: Callable[..., Running],
+    scripts: Scripts,
+    tmp_path: Path,
+    outside_store: int,
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_EXTENSION)
+    nodes = nodes_of(
+        start,
+        tmp_path,
+        "--dynamic_failover_extension=slow::Slow",
+        f"--failover_on_error={on_error}",
+        "--failover_timeout=50",
+        nnodes="1:2",
+        store=outside_store,
+    )
+    script = faulty_worker(scripts, "exit", victim="a", strikes_at=2)
+    decider, other = (nodes.join(name, script) for name in "ab")
+    eventually((tmp_path / "asked").exists, 30)
+    decider.running.signal(signal.SIGTERM)
+    nodes.finish(timeout=30)
+    assert decider.codes == [143], decider
+    assert other.codes == [0], other
+    assert_nothing_spent(other, scripts)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_other_signals_that_end_the_launcher_cost_the_other_node_nothing_either(
     number: signal.Signals, job: Callable[..., Nodes], scripts: Scripts
@@ -162,4 +241,4 @@ def is_complete(scripts: Scripts, world_size: int) -> bool:
 
 
 def is_latest(fact: dict[str, int], scripts: Scripts) -> bool:
-    return fact["attempt"] == scripts.facts("ready")[-1]["attempt"]
+    return bool(fact["attempt"] == scripts.facts("ready")[-1]["attempt"])

@@ -325,3 +325,34 @@ def test_a_signal_at_any_moment_leaves_nothing_behind(start, scripts, delay):
     # 0: it had finished; -15: before Python ran its first line.
     assert finished.returncode in (143, -15, 0), finished
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.full
+@pytest.mark.xfail(strict=False, reason="ends that arrive during the departure are forgotten")
+def test_a_signal_to_all_processes_of_a_node_does_not_wait_for_those_that_went(start, scripts):
+    """As `scancel` sends it: the workers may be gone before the launcher looks at them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    nodes = [
+        start(
+            [
+                "--nnodes=2",
+                f"--node-rank={rank}",
+                "--master-addr=127.0.0.1",
+                f"--master-port={port}",
+                "--nproc-per-node=1",
+                "--shutdown-timeout=30",
+                scripts.wait(),
+            ]
+        )
+        for rank in (0, 1)
+    ]
+    for rank, node in enumerate(nodes):
+        node.wait_for(f"ready {rank}")
+    began = time.monotonic()
+    nodes[0].signal(signal.SIGTERM)
+    for fact in scripts.facts("start"):
+        os.kill(fact["pid"], signal.SIGTERM)
+    nodes[1].signal(signal.SIGTERM)
+    assert [node.finish().returncode for node in nodes] == [143, 143]
+    assert time.monotonic() - began < 25

@@ -42,7 +42,10 @@ def run_pytest(suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param([], id="alone"), pytest.param(["-n", "1"], id="xdist", marks=pytest.mark.full)],
+)
 def test_dlrovers_import_paths_work(suite: Path, options: list[str]) -> None:
     finished = run_pytest(suite, *options)
     assert finished.returncode == 0, finished.stdout + finished.stderr

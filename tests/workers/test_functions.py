@@ -111,9 +111,10 @@ def test_a_value_larger_than_any_pipe_needs_nobody_to_read_it(start_function, in
         (user_functions.fail, "on purpose", 1),
         (user_functions.leave, 7, 7),
         (user_functions.leave, 0, 0),
+        (user_functions.leave_at_once, 0, 0),
         (user_functions.crash, signal.SIGSEGV, -signal.SIGSEGV),
     ],
-    ids=["exception", "exit 7", "exit 0", "SIGSEGV"],
+    ids=["exception", "exit 7", "exit 0", "os._exit 0", "SIGSEGV"],
 )
 def test_every_end_has_its_status(start_function, inbox, function, argument, status):
     workers = start_function("fork", function, argument, count=1)
@@ -189,7 +190,7 @@ def test_killing_ends_workers_and_what_is_below_them(start_function, inbox, meth
     workers.close()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", SPAWN])
 def test_a_signal_goes_to_the_group_of_one_worker(start_function, inbox, method, tmp_path):
     workers = start_function(method, user_functions.mark_and_sleep, str(tmp_path))
     worker, child, other, others_child = pids_of(tmp_path)
@@ -227,6 +228,22 @@ def test_an_end_is_noticed_although_a_forked_child_lives_on(start_function, inbo
     workers.close()
     os.kill(exit_.return_value, signal.SIGKILL)
     assert read_pid(path) == exit_.return_value
+
+
+def test_what_a_function_leaves_behind_can_go_on_writing(inbox, process_token, tmp_path):
+    starter = FunctionStarter("trainer", "fork")
+    pid, log = tmp_path / "pid", tmp_path / "stderr.log"
+    streams = WorkerStreams(StreamPlan(), StreamPlan(file=str(log), keep_tail=True))
+    launches = request(
+        [(str(pid),)], program=user_functions.leave_somebody_talking, streams=streams
+    )
+    workers = starter.start(launches, inbox)
+    assert next_exit(inbox).status == 0
+    eventually(lambda: read_pid(pid))
+    workers.close()
+    starter.close(leave_survivors=True)
+    os.kill(read_pid(pid), signal.SIGUSR1)
+    eventually(lambda: log.read_text() == "early late")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -25,6 +25,10 @@ def leave(code: int) -> None:
     sys.exit(code)
 
 
+def leave_at_once(code: int) -> None:
+    os._exit(code)
+
+
 def crash(number: int) -> None:
     os.kill(os.getpid(), number)
     time.sleep(60)
@@ -59,6 +63,19 @@ def surroundings() -> dict[str, Any]:
 
 def count_in_queue(queue: Any, value: int) -> None:
     queue.put((int(os.environ["LOCAL_RANK"]), value))
+
+
+def leave_somebody_talking(path: str) -> None:
+    """Leave a child behind that writes to stderr when it gets SIGUSR1."""
+    code = (
+        "import os, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+        "os.write(2, b'early ')\n"
+        f"open({path!r}, 'w').write(str(os.getpid()))\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+        "os.write(2, b'late')\n"
+    )
+    subprocess.Popen([sys.executable, "-S", "-c", code])
 
 
 def fork_and_end(path: str) -> int:
