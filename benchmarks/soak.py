@@ -6,9 +6,9 @@
     python -m benchmarks.soak --faults 20 --seed 7
 
 The job counts steps in a checkpoint. In every attempt but the last something hits one of its
-workers: an exception, an exit, a signal from inside or from outside at any moment, a hang, a stopped
-process. Meanwhile the agents are watched: descriptors, threads, memory, ports, processes, files. The
-summary is Markdown; the exit code is 1 if anything was wrong.
+workers: an exception, an exit, a signal from inside or from outside at any moment, a hang, a
+stopped process. Meanwhile the agents are watched: descriptors, threads, memory, ports, processes,
+files. The summary is Markdown; the exit code is 1 if anything was wrong.
 """
 
 import argparse
@@ -97,7 +97,7 @@ class Kill:
 class Soak:
     """One soak under way."""
 
-    field: Field
+    where: Field
     faults: list[dict[str, Any]]
     random: random.Random
     watched: list[Watched]
@@ -119,7 +119,7 @@ class Soak:
             each.agent.journal.read()
 
     def _on_start(self, watched: Watched, event: dict[str, Any]) -> None:
-        watched.samples.append(sample(watched.agent, self.field))
+        watched.samples.append(sample(watched.agent, self.where))
         watched.workers = [worker["pid"] for worker in event["data"]["workers"]]
         self.announced[event["attempt"]] += 1
         if self.announced[event["attempt"]] < len(self.watched):
@@ -310,7 +310,7 @@ def wrong_work(soak: Soak) -> Iterable[str]:
         digest = chained(digest, step)
     ranks = sum(len(each.workers) for each in soak.watched)
     for rank in range(ranks):
-        said = read(str(soak.field.directory / f"end.{rank}"))
+        said = read(str(soak.where.directory / f"end.{rank}"))
         if said != f"{STEPS} {digest}":
             yield f"rank {rank} ended with {said.partition(' ')[0] or 'nothing'}, not {STEPS} steps"
 
@@ -340,7 +340,7 @@ def misjudged(soak: Soak) -> Iterable[str]:
 
 def left_over(soak: Soak) -> Iterable[str]:
     """Processes, ports and files that outlive the job."""
-    needle = f"RACE_DIRECTORY={soak.field.directory}\0".encode()
+    needle = f"RACE_DIRECTORY={soak.where.directory}\0".encode()
     deadline = time.monotonic() + 5
     while (left := processes_with(needle)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -350,10 +350,10 @@ def left_over(soak: Soak) -> Iterable[str]:
     still = ports & {port for port, _inode in listeners()}
     if still:
         yield f"ports are still open: {sorted(still)}"
-    files = [str(path) for path in soak.field.temporary.rglob("*")]
+    files = [str(path) for path in soak.where.temporary.rglob("*")]
     if files:
         yield f"{len(files)} temporary files were left, such as {files[0]}"
-    beats = soak.field.directory / "beats"
+    beats = soak.where.directory / "beats"
     if beats.exists() and Path(beats.read_text()).exists():
         yield f"the workers' pages were left in {beats.read_text()}"
 
@@ -371,7 +371,7 @@ def processes_with(needle: bytes) -> list[int]:
 MEASURES: dict[str, tuple[Callable[[Sample], float], float]] = {
     "open descriptors": (lambda each: each.descriptors, 2),
     "threads": (lambda each: each.threads, 2),
-    "resident memory in MB": (lambda each: each.memory_kb / 1024, 25),
+    "resident memory in MB": (lambda each: each.memory_kb // 1024, 25),
     "listening ports": (lambda each: len(each.ports), 1),
     "processes": (lambda each: each.processes, 2),
     "zombies": (lambda each: each.zombies, 2),
@@ -389,13 +389,17 @@ def growth(samples: Sequence[Sample]) -> Iterable[tuple[str, float, float]]:
 
 
 def ends(samples: Sequence[Sample], measure: Callable[[Sample], float]) -> tuple[float, float]:
-    """The medians over the first attempts after the warm-up, and over the last ones."""
+    """The least over the first attempts after the warm-up, and over the last ones.
+
+    A look may come while something old is still being closed; what leaks is there in every look.
+    """
     values = [measure(each) for each in samples]
     if not values:
         return 0.0, 0.0
-    few = max(1, min(20, len(values) // 4))
-    first = values[WARM_UP : WARM_UP + few] or values[:few]
-    return statistics.median(first), statistics.median(values[-few:])
+    few = max(3, min(20, len(values) // 4))
+    skipped = WARM_UP if len(values) > 4 * WARM_UP else 0
+    first = values[skipped : skipped + few]
+    return min(first), min(values[-few:])
 
 
 # ---- the summary -------------------------------------------------------------------------------

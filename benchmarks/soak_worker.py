@@ -31,7 +31,7 @@ STEP_SECONDS = 0.001
 
 def main() -> None:
     plan = json.loads((DIRECTORY / "plan.json").read_text())
-    fault = plan["faults"][ATTEMPT] if ATTEMPT < len(plan["faults"]) else None
+    fault = dict(enumerate(plan["faults"])).get(ATTEMPT)
     mine = fault if fault is not None and fault["rank"] == RANK else None
     if fault is not None and fault["children"]:
         have_a_child()

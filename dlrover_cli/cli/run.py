@@ -80,9 +80,10 @@ def read_settings(argv: Sequence[str]) -> LaunchSettings:
 
 def explain(error: DlroverError) -> None:
     """Say on stderr what is wrong and what to do."""
-    print(f"{PROG}: error: {error.message.rstrip('.')}", file=sys.stderr)
+    stop = "" if error.message.endswith((".", "?", "!")) else "."
+    print(f"{PROG}: error: {error.message}{stop}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint.rstrip('.')}", file=sys.stderr)
+        print(f"hint: {error.hint}", file=sys.stderr)
 
 
 def _exit_code() -> int:

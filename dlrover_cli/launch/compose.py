@@ -18,7 +18,10 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousParameters,
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.elastic.rendezvous.utils import (
+    _matches_machine_hostname,
+    parse_rendezvous_endpoint,
+)
 
 from dlrover_cli.agent.agent import AgentOptions, LocalElasticAgent
 from dlrover_cli.agent.calls import Call
@@ -204,7 +207,7 @@ def _store_address(config: LaunchConfig) -> tuple[str | None, int | None]:
     """Where torch's own backends keep the store over which the agents meet."""
     if config.rdzv_handler is not None or config.rdzv_backend not in ("c10d", "static"):
         return None, None
-    if config.is_local:
+    if config.is_local or config.rdzv_configs.get("store_type") == "file":
         return None, None
     return split_endpoint(config.rdzv_endpoint)
 
@@ -330,16 +333,20 @@ def _name_of(entrypoint: str | Callable[..., Any], args: Sequence[Any]) -> str:
 def _is_ours_to_close(config: LaunchConfig, session: Session) -> bool:
     """Whether this node closes the rendezvous behind the job.
 
-    Closing torch's c10d rendezvous once is enough. Its store may be gone with the node that hosts
-    it; whoever else tried would fill stderr with complaints about that.
+    Closing torch's c10d rendezvous once is enough. Its store goes with the agent that hosts it;
+    whoever else tried to reach it then would fill stderr with complaints.
     """
-    if config.rdzv_backend != "c10d" or config.is_local or config.rdzv_handler is not None:
+    host, port = _store_address(config)
+    ends_for_all = session.report.ending is not None or sys.exc_info()[0] is None
+    if config.rdzv_backend != "c10d" or host is None or port is None or not ends_for_all:
         return True
-    together = session.report.ending is not None or sys.exc_info()[0] is None
-    if not together or config.rdzv_configs.get("store_type") == "file":
+    if hosts_port(port):
         return True
-    host, port = split_endpoint(config.rdzv_endpoint)
-    return hosts_port(port) or (session.events.node_rank == 0 and accepts_connections(host, port))
+    is_first = session.events.node_rank == 0
+    if config.rdzv_configs.get("is_host") is not None:  # the store may be nobody's of us
+        return is_first
+    # On this machine another agent hosts it, since each of us tried to.
+    return is_first and not _matches_machine_hostname(host) and accepts_connections(host, port)
 
 
 def _shut_down(handler: RendezvousHandler, session: Session) -> None:

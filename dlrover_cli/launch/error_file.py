@@ -48,7 +48,10 @@ def error_document(error: Exception, failure: AgentFailureInfo | None) -> dict[s
 def _what_happened(root: WorkerFailure) -> str:
     from dlrover_cli.agent.facts import describe_status
 
-    return root.message or f"rank {root.global_rank} {describe_status(root)}"
+    status = f"rank {root.global_rank} {describe_status(root)}"
+    if root.signal is None:
+        return root.message or status
+    return f"{status}: {root.message}" if root.message else status
 
 
 def _document(message: str, callstack: str, timestamp: int, **more: object) -> dict[str, Any]:

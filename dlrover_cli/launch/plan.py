@@ -204,8 +204,13 @@ def _shared_environment(
         env["TORCHELASTIC_TIMER_FILE"] = os.environ.get("TORCHELASTIC_TIMER_FILE", "(a new pipe)")
     if settings.compat == "torchrun":
         return env
-    numbers = {"DLROVER_ATTEMPT": "0", "DLROVER_GENERATION": "0"}
-    return env | numbers | {"DLROVER_RUN_ID": "(a new id)"}
+    env |= {"DLROVER_ATTEMPT": "0", "DLROVER_GENERATION": "0", "DLROVER_RUN_ID": "(a new id)"}
+    if settings.run_path:  # workers that are functions leave no facts
+        return env
+    return env | {
+        "DLROVER_WORKER_DIR": "(a directory of the run)",
+        "DLROVER_BEAT_FILE": "(a page of shared memory)",
+    }
 
 
 def _node_rank(

@@ -166,7 +166,7 @@ def test_a_hello_that_a_dead_agent_left_behind_does_not_count(store):
         dead.joined()
     nodes = nodes_of(store, [hello(), hello()])
     for node in nodes:
-        node.join(timeout=3.0)
+        node.join(timeout=1.5)
     assert [node.joined().rank for node in nodes] == [0, 1]
 
 

@@ -44,6 +44,7 @@ def failing_launch(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
 
 def console(monkeypatch: pytest.MonkeyPatch, *argv: str) -> object:
     monkeypatch.setattr(sys, "argv", ["dlrover-run", *argv])
+    monkeypatch.setattr(run, "_exit", sys.exit)  # the real one ends this process at once
     with pytest.raises(SystemExit) as caught:
         run.console()
     return caught.value.code
@@ -138,7 +139,7 @@ def test_a_run_that_ends_badly_exits_with_the_outcomes_code(monkeypatch, capsys)
     failing_launch(monkeypatch, RuntimeError("t.py FAILED"))
     stand_in(monkeypatch, "outcome", exit_code_of=lambda error: 7)
     assert console(monkeypatch, "t.py") == 7
-    assert capsys.readouterr().err == "t.py FAILED\n"
+    assert capsys.readouterr().err == "dlrover-run: t.py FAILED\n"
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch) -> None:

@@ -1,6 +1,6 @@
 """Nodes that come and go: after an abort, below the minimum, above it; and who hosts the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from tests.failover.nodes import (
     ABORTION,
     GLOBAL,
     NODE,
+    Life,
     Nodes,
     extension,
     faulty_worker,
@@ -18,6 +19,7 @@ from tests.failover.nodes import (
 from tests.harness.launcher import Running
 from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
+from tests.integration.jobs import QUICK
 
 # Fails once, when the job is complete; later it is done when it is complete again.
 SHRINKING_WORKER = """\
@@ -34,6 +36,14 @@ elif node == VICTIM:
     os._exit(7)
 while True:
     time.sleep(60)
+"""
+
+FAILS_ON_COMMAND = """\
+leave("start")
+while attempt == 0:
+    if os.environ["NODE"] == "a" and os.path.exists(os.path.join(DIRECTORY, "go")):
+        os._exit(7)
+    time.sleep(0.002)
 """
 
 
@@ -114,10 +124,88 @@ def test_an_abort_does_not_wait_for_a_node_that_is_gone(
     nodes.finish()
     for other in others:
         assert other.codes == [82], other
-        [decision] = other.runs[0].events("decision")
-        [end] = other.runs[0].events("run_finished")
-        # Leaving a store that others may still need takes two seconds.
-        assert end["time"] - decision["time"] < 2
+    # Leaving a store that others may still need takes two seconds.
+    assert seconds_to_stop(others) < 2
+
+
+def test_an_abort_does_not_wait_for_the_stack_of_a_stopped_worker(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    options = ("--hang_timeout=1", extension(scripts, ABORTION))
+    nodes = nodes_of(start, tmp_path, *options, nnodes="2", store=outside_store)
+    script = scripts.write(
+        "stopped.py",
+        """
+        import dlrover_cli
+        dlrover_cli.heartbeat()
+        if os.environ["NODE"] == "a":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(60)
+        """,
+    )
+    lives = [nodes.join(name, script) for name in "ab"]
+    nodes.finish()
+    for life in lives:
+        assert life.codes == [82], life
+        assert life.decisions()[0]["trigger"] == "hang"
+    # A worker that does not answer is waited for two seconds before there is a decision.
+    assert seconds_to_stop(lives) < 2
+
+
+def test_a_spare_node_that_waits_is_told_of_an_abort_as_well(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    nodes = nodes_of(start, tmp_path, extension(scripts, ABORTION), nnodes="2", store=outside_store)
+    script = scripts.write("on_command.py", FAILS_ON_COMMAND)
+    spare = start_with_a_spare_node(nodes, script, scripts)
+    (tmp_path / "go").touch()
+    nodes.finish()
+    assert [life.codes for life in nodes.lives.values()] == [[82]] * 3, nodes.lives
+    assert "was aborted" in spare.endings[0].stderr
+
+
+def test_a_spare_node_does_not_make_a_full_job_start_again_and_again(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    nodes = nodes_of(start, tmp_path, "--max-restarts=1", nnodes="2", store=outside_store)
+    script = scripts.write("on_command.py", FAILS_ON_COMMAND)
+    start_with_a_spare_node(nodes, script, scripts)
+    (tmp_path / "go").touch()
+    lives = nodes.finish()
+    # Which two of the three run the second attempt is for the rendezvous to say.
+    assert sorted(number for life in lives for number in life.numbers) == [
+        (0, 0, 0),
+        (0, 0, 0),
+        (1, 1, 0),
+        (1, 1, 0),
+    ]
+    for life in lives:
+        if life.numbers[-1:] == [(1, 1, 0)]:
+            assert life.codes == [0], life
+
+
+def test_a_node_that_died_without_a_word_is_replaced_when_another_comes(
+    start: Callable[..., Running], scripts: Scripts, tmp_path: Path, outside_store: int
+) -> None:
+    nodes = nodes_of(start, tmp_path, nnodes="2", store=outside_store, conf=QUICK)
+    script = scripts.write(
+        "second_time.py",
+        """
+        leave("start", restart_count=int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+        if attempt == 0:
+            time.sleep(60)
+        """,
+    )
+    dead, other = (nodes.join(name, script) for name in "ab")
+    eventually(lambda: len(scripts.facts("start")) == 2, 30)
+    dead.running.kill()
+    nodes.finish_these([dead])
+    nodes.launch(dead)
+    nodes.finish()
+    assert dead.codes == [-9, 0], dead
+    assert other.codes == [0], other
+    # Nobody's worker failed, so nothing is charged.
+    assert other.numbers == [(0, 0, 0), (1, 0, 0)]
 
 
 def test_below_the_minimum_the_others_wait_for_the_replacement(
@@ -229,3 +317,21 @@ def test_a_node_beside_the_one_that_hosts_the_store_is_treated_as_anywhere(
         [decision] = life.decisions()
         assert decision["action"] == action
         assert life.numbers == [(0, 0, 0), *([numbers] if numbers else [])]
+
+
+def start_with_a_spare_node(nodes: Nodes, script: Path, scripts: Scripts) -> Life:
+    """Start two nodes that fill the job, then a third that the rendezvous keeps as a spare."""
+    for name in "ab":
+        nodes.join(name, script)
+    eventually(lambda: len(scripts.facts("start")) == 2, 30)
+    spare = nodes.join("c", script)
+    eventually(lambda: has_recorded(spare, "rendezvous_started"), 30)
+    return spare
+
+
+def seconds_to_stop(lives: Iterable[Life]) -> float:
+    """From the first node's decision to the last node's end."""
+    events = [event for life in lives for event in life.runs[0].events()]
+    decided = min(event["time"] for event in events if event["kind"] == "decision")
+    ended = max(event["time"] for event in events if event["kind"] == "run_finished")
+    return float(ended - decided)

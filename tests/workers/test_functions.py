@@ -13,40 +13,51 @@ from dlrover_cli.errors import LaunchError, UsageError
 from dlrover_cli.workers.functions import FunctionStarter
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
 from dlrover_cli.workers.streams import StreamPlan, WorkerStreams
-from tests.harness.processes import is_alive
+from tests.harness.processes import TOKEN_VARIABLE, is_alive
 from tests.harness.waiting import eventually
 from tests.workers import user_functions
-from tests.workers.helpers import all_exits, next_exit, read_pid, request
+from tests.workers.helpers import all_exits, next_exit, read_pid
+from tests.workers.helpers import request as launches_of
 
-# A spawned worker imports torch: one test of each kind in the default run is enough.
+# A spawned worker or a fork server imports torch: one test of each in the default run is enough.
 SPAWN = pytest.param("spawn", marks=pytest.mark.full)
-ALL = ["fork", "forkserver", SPAWN]
+ALL = ["fork", pytest.param("forkserver", marks=pytest.mark.full), SPAWN]
 
 
 @pytest.fixture
-def start_function(inbox, process_token):
+def start_function(inbox, process_token, request):
     """`start_function(method, function, *args, count=2) -> workers`."""
     starters = []
 
     def start(method, function, *args, count=2, **options):
+        if method == "forkserver":
+            request.getfixturevalue("fork_server")
         starter = FunctionStarter("trainer", method)
         starters.append(starter)
-        return starter.start(request([args] * count, program=function, **options), inbox)
+        launches = launches_of([args] * count, program=function, **options)
+        return starter.start(launches, inbox)
 
     yield start
     for starter in starters:
         starter.close(leave_survivors=False)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def processes_of_multiprocessing():
-    """Those that live as long as ours, started outside of any test; torch is imported once."""
-    resource_tracker.ensure_running()
-    forkserver.set_forkserver_preload(["torch.distributed.elastic.multiprocessing.errors"])
-    forkserver.ensure_running()
+@pytest.fixture(scope="module")
+def fork_server():
+    """One for all tests that use it, which therefore belongs to none of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(TOKEN_VARIABLE)
+        forkserver.set_forkserver_preload(["torch.distributed.elastic.multiprocessing.errors"])
+        forkserver.ensure_running()
     yield
     forkserver.set_forkserver_preload(["__main__"])
     forkserver._forkserver._stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracker_of_multiprocessing():
+    """Lives as long as our process, and is started outside of any test."""
+    resource_tracker.ensure_running()
 
 
 def pids_of(directory, ranks=2):
@@ -234,7 +245,7 @@ def test_what_a_function_leaves_behind_can_go_on_writing(inbox, process_token, t
     starter = FunctionStarter("trainer", "fork")
     pid, log = tmp_path / "pid", tmp_path / "stderr.log"
     streams = WorkerStreams(StreamPlan(), StreamPlan(file=str(log), keep_tail=True))
-    launches = request(
+    launches = launches_of(
         [(str(pid),)], program=user_functions.leave_somebody_talking, streams=streams
     )
     workers = starter.start(launches, inbox)
@@ -246,7 +257,7 @@ def test_what_a_function_leaves_behind_can_go_on_writing(inbox, process_token, t
     eventually(lambda: log.read_text() == "early late")
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.full)])
 def test_a_function_that_cannot_be_pickled_is_a_sentence(start_function, method):
     lock = threading.Lock()
     with pytest.raises(LaunchError, match="cannot be pickled") as caught:
@@ -288,7 +299,7 @@ def test_nothing_is_left_open_after_many_attempts(process_token):
     before = None
     for attempt in range(4):
         workers = starter.start(
-            request([(1,)] * 2, program=user_functions.rank_and, attempt=attempt), inbox
+            launches_of([(1,)] * 2, program=user_functions.rank_and, attempt=attempt), inbox
         )
         all_exits(inbox, workers)
         workers.close()
