@@ -43,8 +43,8 @@ def interruptible(signals: Iterable[signal.Signals]) -> Iterator[None]:
             signal.signal(signum, signal.SIG_DFL)
 
 
-class _Signalled(BaseException):
-    """Passes through the `except Exception` of whatever is being imported."""
+class _Signalled(KeyboardInterrupt):
+    """Passes through whatever is being imported, and through our own fences around plugins."""
 
     def __init__(self, signum: signal.Signals) -> None:
         super().__init__(f"the launcher received {signum.name}")

@@ -26,14 +26,14 @@ def exit_code_of(error: BaseException) -> int | None:
         return error.exit_code
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if isinstance(error, KeyboardInterrupt):
-        return from_signal(signal.SIGINT)
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         return code
     signum = getattr(error, "sigval", None)
     if signum is not None:
         return from_signal(signum)
+    if isinstance(error, KeyboardInterrupt):
+        return from_signal(signal.SIGINT)
     failures = getattr(error, "failures", None)
     if failures:
         return from_worker(error.get_first_failure()[1].exitcode)  # type: ignore[attr-defined]

@@ -1,0 +1,31 @@
+"""A signal before the agent runs ends the launcher in good order."""
+
+import os
+import signal
+
+import pytest
+
+from dlrover_cli.launch.interrupted import Interrupted, interruptible
+
+
+def test_a_signal_becomes_an_exception_and_the_old_ways_return() -> None:
+    with pytest.raises(Interrupted) as caught, interruptible([signal.SIGUSR1]):
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        except Exception as error:  # noqa: BLE001 - as libraries do around their imports
+            pytest.fail(f"{error!r} was swallowed on the way")
+    assert caught.value.sigval == signal.SIGUSR1
+    assert caught.value.exit_code == 128 + signal.SIGUSR1
+    assert "SIGUSR1" in caught.value.message
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, lambda number, frame: None])
+def test_what_is_ignored_or_handled_already_stays_so(before: object) -> None:
+    old = signal.signal(signal.SIGUSR1, before)  # type: ignore[arg-type]
+    try:
+        with interruptible([signal.SIGUSR1]):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGUSR1) == before
+    finally:
+        signal.signal(signal.SIGUSR1, old)

@@ -1,0 +1,88 @@
+"""From the exception that ends a run to its exit code and its result."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from dlrover_cli.errors import ConfigError, LaunchError, RendezvousFailed
+from dlrover_cli.launch.interrupted import Interrupted
+from dlrover_cli.launch.outcome import RunReport, exit_code_of, reporting
+from tests.integration.jobs import document
+
+
+def child_failed(*statuses: int) -> ChildFailedError:
+    failures = {}
+    for rank, status in enumerate(statuses):
+        failures[rank] = ProcessFailure(rank, 100 + rank, status, "")
+        failures[rank].timestamp = rank
+    return ChildFailedError("train.py", failures)
+
+
+@pytest.mark.parametrize(
+    "error,code,outcome",
+    [
+        (ConfigError("m", setting="s"), 2, "refused"),
+        (RendezvousFailed("m"), 80, "rendezvous_failed"),
+        (LaunchError("m"), 1, "failed"),
+        (Interrupted(signal.SIGTERM), 143, "signalled"),
+        (SignalException("m", sigval=signal.SIGHUP), 129, "signalled"),
+        (KeyboardInterrupt(), 130, "signalled"),
+        (child_failed(3), 3, "failed"),
+        (child_failed(-11, 1), 139, "failed"),
+        (child_failed(2), 1, "failed"),
+        (child_failed(85), 1, "failed"),
+        (SystemExit(7), 7, "failed"),
+        (SystemExit("words"), 1, "failed"),
+        (SystemExit(), 0, "failed"),
+        (ZeroDivisionError("a bug"), None, "failed"),
+    ],
+)
+def test_every_end_has_a_code_and_a_name(
+    error: BaseException, code: int | None, outcome: str
+) -> None:
+    assert exit_code_of(error) == code
+    result = RunReport(None, ["train.py"], print).document(error)
+    assert result["exit_code"] == (1 if code is None else code)
+    assert result["outcome"] == outcome
+    assert result["reason"]
+    assert "\n" not in result["reason"]
+
+
+class TestResultFile:
+    def test_it_is_written_on_the_way_out_and_the_exception_goes_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "result.json"
+        error = RendezvousFailed("nobody came", hint="wait longer")
+        with (
+            pytest.raises(RendezvousFailed) as caught,
+            reporting(RunReport(str(path), ["a"], print)),
+        ):
+            raise error
+        assert caught.value is error
+        result = document(path)
+        assert (result["reason"], result["hint"]) == ("nobody came", "wait longer")
+
+    def test_a_place_that_vanishes_is_said_and_hides_nothing(self, tmp_path: Path) -> None:
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        said: list[str] = []
+        report = RunReport(str(folder / "result.json"), [], said.append)
+        with pytest.raises(ZeroDivisionError), reporting(report):
+            folder.rmdir()
+            raise ZeroDivisionError
+        assert len(said) == 1
+        assert "cannot write the result" in said[0]
+
+    @pytest.mark.parametrize("name", ["folder", "nowhere/result.json"])
+    def test_a_place_that_cannot_be_is_refused_at_once(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "folder").mkdir()
+        ran: list[Any] = []
+        with (
+            pytest.raises(ConfigError, match="--result-file"),
+            reporting(RunReport(str(tmp_path / name), [], print)),
+        ):
+            ran.append(1)
+        assert not ran
