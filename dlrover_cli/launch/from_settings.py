@@ -37,7 +37,8 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
     local = is_local(settings, max_nodes)
     backend, endpoint = settings.rdzv_backend, settings.rdzv_endpoint
     if local:
-        backend, endpoint = "dlrover", ""
+        _check_alone(settings, min_nodes)
+        backend, endpoint, max_nodes = "dlrover", "", 1
     elif backend == "static":
         conf["rank"] = _node_rank(settings, max_nodes)
         endpoint = endpoint or f"{settings.master_addr}:{_master_port(settings)}"
@@ -104,6 +105,16 @@ def local_world_size(settings: LaunchSettings, say: Callable[[str], None]) -> in
         ) from error
     _warn_about_devices(workers, say)
     return workers
+
+
+def _check_alone(settings: LaunchSettings, min_nodes: int) -> None:
+    if min_nodes > 1:
+        raise ConfigError(
+            f"{settings.origin('standalone').subject} is for one node, and "
+            f"{settings.origin('nnodes').subject} asks for {min_nodes}",
+            setting="standalone",
+            hint="leave one of them out; several nodes need --rdzv-backend and --rdzv-endpoint",
+        )
 
 
 def _node_rank(settings: LaunchSettings, max_nodes: int) -> int:

@@ -96,7 +96,7 @@ def _check_module(name: str) -> None:
             f"-m takes a module name, not the file {name!r}", f"leave out -m, or write {name[:-3]}"
         )
     top, *inner = name.split(".")
-    spec = _find_top(top)
+    spec, outer = _find_top(top), top
     if spec is None:
         raise _bad(
             f"there is no module {top!r}",
@@ -106,9 +106,12 @@ def _check_module(name: str) -> None:
     for part in inner:
         if not _is_plain_package(spec):
             return
-        outer, spec = spec, _find_inside(spec, part)
+        package, spec = spec, _find_inside(spec, part)
         if spec is None:
-            raise _bad(f"there is no module {part!r} in {outer.name!r}", _nearest_in(outer, part))
+            raise _bad(
+                f"there is no module {part!r} in {outer!r}", _nearest_in(package, outer, part)
+            )
+        outer = f"{outer}.{part}"
     if _is_plain_package(spec) and _find_inside(spec, "__main__") is None:
         raise _bad(
             f"{name!r} is a package without a __main__ module, which -m would run",
@@ -126,8 +129,8 @@ def _find_top(name: str) -> ModuleSpec | None:
 
 
 def _find_inside(package: ModuleSpec, name: str) -> ModuleSpec | None:
-    folders = list(package.submodule_search_locations or ())
-    return PathFinder.find_spec(f"{package.name}.{name}", folders)
+    # By its bare name: with the full one, a folder without __init__ would have us import parents.
+    return PathFinder.find_spec(name, list(package.submodule_search_locations or ()))
 
 
 def _is_plain_package(spec: ModuleSpec) -> bool:
@@ -143,12 +146,13 @@ def _is_plain_package(spec: ModuleSpec) -> bool:
     return not any(word in source for word in ("__path__", "sys.modules", "meta_path"))
 
 
-def _nearest_in(package: ModuleSpec, name: str) -> str:
-    files = (path for each in package.submodule_search_locations or () for path in _entries(each))
-    near = get_close_matches(name, [path.stem for path in files], n=1)
+def _nearest_in(package: ModuleSpec, package_name: str, name: str) -> str:
+    folders = list(package.submodule_search_locations or ())
+    names = [path.stem for folder in folders for path in _entries(folder)]
+    near = get_close_matches(name, names, n=1)
     if near:
-        return f"did you mean {package.name}.{near[0]}?"
-    return f"it was looked for in {', '.join(package.submodule_search_locations or ())}"
+        return f"did you mean {package_name}.{near[0]}?"
+    return f"it was looked for in {', '.join(folders)}"
 
 
 def _entries(folder: str | Path) -> list[Path]:

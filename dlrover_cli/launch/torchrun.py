@@ -22,7 +22,8 @@ def torchrun_arguments(settings: LaunchSettings) -> tuple[str, ...]:
         if setting.torchrun
         for text in _option(setting, getattr(settings, setting.name))
     ]
-    if settings.training_script.startswith("-"):
+    # torchrun takes the first "--" for its own.
+    if settings.training_script.startswith("-") or "--" in settings.training_script_args:
         options.append("--")
     return (*options, settings.training_script, *settings.training_script_args)
 

@@ -1,6 +1,7 @@
 """The document for a launcher above us is torch's own."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -31,12 +32,7 @@ def test_torch_reads_the_root_cause(
 ) -> None:
     path = tmp_path / "error.json"
     report = RunReport(None, [], print)
-
-    class Ending:
-        failure = None
-
-    ending = Ending()
-    ending.failure = failure(**worker, traceback="in train.py")  # type: ignore[assignment]
+    ending = SimpleNamespace(failure=failure(**worker, traceback="in train.py"))
     report.ending = ending  # type: ignore[assignment]
     with (
         pytest.raises(RuntimeError),
@@ -45,9 +41,10 @@ def test_torch_reads_the_root_cause(
         raise RuntimeError("the job failed")
     read = ProcessFailure(0, 1, 1, str(path))
     assert read.timestamp == 5
-    assert read.message == "in train.py"
-    assert read.error_file_data["message"]["message"] == message
-    assert read.error_file_data["message"]["errorCode"] == code
+    recorded = read.error_file_data["message"]
+    assert recorded["message"] == message
+    assert recorded["errorCode"] == code
+    assert recorded["extraInfo"]["py_callstack"] == "in train.py"
 
 
 def test_without_a_worker_to_blame_it_is_our_own_exception() -> None:

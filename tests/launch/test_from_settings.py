@@ -31,14 +31,14 @@ class TestPlaceToMeet:
         "line",
         [
             *("", "--standalone", "--master-port=0", "--standalone --rdzv-backend=c10d"),
-            *("--standalone --nnodes=4", "--rdzv-backend=c10d", "--rdzv-backend=c10d --nnodes=1:1"),
+            *("--standalone --nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-id=x --nnodes=1:1"),
             "--rdzv-backend=c10d --rdzv-endpoint=localhost:0",
         ],
     )
     def test_one_node_on_its_own_meets_nobody(
         self, config: Callable[[str], LaunchConfig], line: str
     ) -> None:
-        assert config(line).is_local or line == "--standalone --nnodes=4"
+        assert config(line).is_local
 
     @pytest.mark.parametrize(
         "line,endpoint",
@@ -58,6 +58,10 @@ class TestPlaceToMeet:
         assert made.rdzv_endpoint == endpoint
         assert made.rdzv_configs["rank"] == 0
 
+    def test_standalone_is_one_node(self, config: Callable[[str], LaunchConfig]) -> None:
+        with pytest.raises(ConfigError, match="--standalone is for one node, and --nnodes asks"):
+            config("--standalone --nnodes=2:4")
+
     @pytest.mark.parametrize("line", ["--nnodes=2 --node-rank=2", "--master-port=5 --node-rank=1"])
     def test_a_rank_that_no_node_can_have_is_refused(
         self, config: Callable[[str], LaunchConfig], line: str
@@ -70,7 +74,8 @@ class TestPlaceToMeet:
     ) -> None:
         made = config("--rdzv_handler=a::B --node-rank=7 --rdzv-conf=x=1")
         assert not made.is_local
-        assert made.rdzv_configs == {"x": "1", "rank": 7}
+        assert made.rdzv_configs["x"] == "1"
+        assert made.rdzv_configs["rank"] == 7
 
 
 class TestLogs:

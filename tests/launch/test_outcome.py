@@ -70,9 +70,13 @@ class TestResultFile:
         folder.mkdir()
         said: list[str] = []
         report = RunReport(str(folder / "result.json"), [], said.append)
-        with pytest.raises(ZeroDivisionError), reporting(report):
+
+        def run() -> None:
             folder.rmdir()
             raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError), reporting(report):
+            run()
         assert len(said) == 1
         assert "cannot write the result" in said[0]
 

@@ -24,7 +24,7 @@ OPTIONS = (
     script=st.sampled_from(["train.py", "-odd.py", "a b.py"]),
     arguments=st.lists(st.sampled_from(["--lr", "0.1", "--", "-h", "two words", ""]), max_size=4),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_torchrun_reads_the_line_as_it_reads_the_original(
     options: list[str],
     script: str,
@@ -48,8 +48,6 @@ def test_a_default_of_ours_wins_over_a_variable_that_torchrun_reads(
         monkeypatch.setenv(name, value)
     environ = dict(variables)
     arguments = _unambiguous_arguments(read_settings(["train.py"]), environ)
-    assert arguments == ["--nnodes=1:1", "--role=y", "--log-dir=logs", "train.py"] or set(
-        arguments
-    ) == {"--nnodes=1:1", "--role=y", "--log-dir=logs", "train.py"}
+    assert set(arguments) == {"--nnodes=1:1", "--role=y", "--log-dir=logs", "train.py"}
     assert "PET_STANDALONE" not in environ, "a flag cannot be denied on the command line"
     assert "PET_NNODES" in environ

@@ -143,6 +143,13 @@ def test_a_script_without_interpreter_is_a_sentence(starter, inbox, tmp_path):
     assert "#!" in caught.value.hint
 
 
+def test_an_environment_that_is_too_large_is_a_sentence(starter, inbox):
+    large = {"LARGE": "x" * (1 << 20)}
+    with pytest.raises(LaunchError, match="Argument list too long") as caught:
+        starter.start(request([python("")], env=large), inbox)
+    assert "environment" in caught.value.hint
+
+
 def test_all_start_or_none(starter, inbox, tmp_path):
     """The second worker's log cannot be opened: the first one has to go again."""
     good = WorkerStreams(StreamPlan(), StreamPlan(file=str(tmp_path / "log"), keep_tail=True))
