@@ -39,7 +39,7 @@ from dlrover_cli.launch.failover import decision_timeout_of, hosts_control_store
 from dlrover_cli.launch.session import Session
 from dlrover_cli.plugins.shims import install_import_shims
 from dlrover_cli.rendezvous.connecting import connect
-from dlrover_cli.rendezvous.departure import depart
+from dlrover_cli.rendezvous.departure import depart, fall_silent
 from dlrover_cli.rendezvous.faults import (
     accepts_connections,
     explain,
@@ -141,6 +141,8 @@ def run_agent(
         session.report.ending = agent.ending
         if shut_down and _is_ours_to_close(config, session):
             _shut_down(handler, session)
+        else:
+            fall_silent(handler)
         if fan_out is not None and undo is not None:
             undo()
             fan_out.close(_METRICS_CLOSE_SECONDS)

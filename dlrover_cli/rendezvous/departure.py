@@ -23,6 +23,20 @@ def depart(handler: RendezvousHandler) -> None:
     thread.join(_SECONDS)
 
 
+def fall_silent(handler: RendezvousHandler) -> None:
+    """Stop torch's keep-alive without a word to the store, which may be gone already."""
+    if not hasattr(handler, "_stop_heartbeats"):
+        return
+    thread = threading.Thread(target=_stop, args=(handler,), name="departure", daemon=True)
+    thread.start()
+    thread.join(_SECONDS)
+
+
+def _stop(handler: RendezvousHandler) -> None:
+    with suppress(Exception):  # nobody is left to care
+        handler._stop_heartbeats()  # type: ignore[attr-defined]
+
+
 def _exit(handler: RendezvousHandler) -> None:
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dynamic
 

@@ -26,7 +26,7 @@ BROKEN = {
     "exits": ("os._exit(3)", "exit"),
     "segfaults": ("ctypes.string_at(0)", "SIGSEGV"),
 }
-HANG_LIMIT = 1.0
+HANG_LIMIT = 4.0
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -113,5 +113,5 @@ def test_an_extension_that_breaks_every_time_is_asked_every_time(
 
 
 def limits(how: str) -> list[str]:
-    # A loaded machine may need seconds to load the extension, and has only this long for it.
+    # It has as long to be loaded, which on a busy machine takes seconds.
     return [f"--failover_timeout={HANG_LIMIT}"] if how == "hangs" else []

