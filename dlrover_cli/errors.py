@@ -1,11 +1,11 @@
 """One exception tree; every error carries a sentence, a hint and the exit code it leads to.
 
-    DlroverError
-    ├── UsageError (also a ValueError)      exit 2: the user can mend it by changing the input
-    │   ├── ConfigError                     a setting, wherever it came from
-    │   └── PluginError                     a module::Class or entry point that cannot be used
-    ├── RendezvousFailed                    exit 80
-    └── LaunchError                         exit 1: the launcher's own surroundings failed it
+DlroverError
+├── UsageError (also a ValueError)      exit 2: the user can mend it by changing the input
+│   ├── ConfigError                     a setting, wherever it came from
+│   └── PluginError                     a module::Class or entry point that cannot be used
+├── RendezvousFailed                    exit 80
+└── LaunchError                         exit 1: the launcher's own surroundings failed it
 """
 
 from dlrover_cli.exit_codes import ExitCode

@@ -18,6 +18,8 @@ from tests.harness.scripts import Scripts
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(200)]
 
+CONF = "last_call_timeout=2,join_timeout=20,read_timeout=5"
+
 STEPPING = """\
 import torch, torch.distributed as dist
 import dlrover_cli
@@ -89,8 +91,7 @@ def test_a_cut_link_is_noticed_and_not_waited_on_for_ever(
                 "--rdzv-backend=c10d",
                 f"--rdzv-endpoint={here.address}:29400",
                 "--rdzv-id=cut",
-                "--rdzv-conf=last_call_timeout=2,join_timeout=20,read_timeout=5,"
-                f"is_host={int(host is here)}",
+                f"--rdzv-conf={CONF},is_host={int(host is here)}",
                 f"--local-addr={host.address}",
                 "--hang-timeout=4",
                 "--max-restarts=2",
