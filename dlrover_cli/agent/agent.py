@@ -167,9 +167,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             else kept_failures(self._options.run_directory),
         )
         self._inbox = Inbox()
-        self._starter = starter or _default_starter(
-            spec, start_method, shutdown_timeout, self._options.say
-        )
+        self._starter = starter or _default_starter(spec, start_method, self._options.say)
         self._store_for_workers = StoreForWorkers(
             spec.rdzv_handler, spec.master_addr, spec.master_port
         )
@@ -224,6 +222,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 self._launches.close()
                 self._watchdog.stop()
                 self._total_execution_time = int(time.monotonic() - started)
+                self._inbox.close()
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         group = self._worker_group
@@ -582,8 +581,8 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _announce_departure(self, signum: signal.Signals) -> None:
         """Tell the peers that we go because we were told to, so that it costs them no restart."""
-        agreement = self._agreement
-        if self._attempt is None or isinstance(agreement, LocalAgreement):
+        agreement, attempt = self._agreement, self._attempt
+        if attempt is None or isinstance(agreement, LocalAgreement):
             return
         report = of_departure(socket.gethostname(), signum.name)
 
@@ -593,8 +592,14 @@ class LocalElasticAgent(SimpleElasticAgent):
 
         call = Call(self._inbox, "departure", announce)
         deadline = time.monotonic() + _DEPARTURE_SECONDS
-        while not call.done and self._inbox.next(deadline) is not None:
-            pass
+        while not call.done:
+            match self._inbox.next(deadline):
+                case WorkerExit() as exit_:
+                    attempt.note(exit_)
+                case None:
+                    return
+                case _:
+                    pass
 
     # ---- stopping ------------------------------------------------------------------------------
 
@@ -646,14 +651,16 @@ class LocalElasticAgent(SimpleElasticAgent):
         call = Call(self._inbox, name, function)
         deadline = time.monotonic() + seconds
         held_back: list[object] = []
-        while not call.done:
-            observation = self._next(deadline)
-            if observation is None:
-                break
-            if not isinstance(observation, CallFinished):
-                held_back.append(observation)
-        for observation in held_back:
-            self._inbox.post(observation)
+        try:
+            while not call.done:
+                observation = self._next(deadline)
+                if observation is None:
+                    break
+                if not isinstance(observation, CallFinished):
+                    held_back.append(observation)
+        finally:  # a signal must not cost the ends of workers that came before it
+            for observation in held_back:
+                self._inbox.post(observation)
         if not call.done:
             raise ControlStoreLost(f"no answer within {seconds:g} s ({name})")
         return call.result()
@@ -681,8 +688,8 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def _default_starter(
-    spec: WorkerSpec, start_method: str, shutdown_timeout: float, say: Callable[[str], None]
+    spec: WorkerSpec, start_method: str, say: Callable[[str], None]
 ) -> WorkerStarter:
     if isinstance(spec.entrypoint, str):
         return CommandStarter(say)
-    return FunctionStarter(spec.role, start_method, shutdown_timeout)
+    return FunctionStarter(spec.role, start_method, say)

@@ -24,7 +24,7 @@ BETTER_REPORT_SECONDS = 0.25
 """How long a report of a consequence waits for one of the cause."""
 
 _LEAVE_SECONDS = 2.0
-_WAIT_SLICE = timedelta(seconds=60)
+_WAIT_SLICE = timedelta(days=1)  # torch prints two warnings at the end of each
 _POLL_SECONDS = 0.1
 
 Report = dict[str, Any]
@@ -129,7 +129,7 @@ class StoreAgreement:
             self._choose()
         chosen = self._await("chosen", deadline)
         if chosen is not None and chosen["number"] in self._own:
-            self._put("decision", decide(self._own[chosen["number"]]))
+            self._put_decision(decide(self._own[chosen["number"]]))
         decision = self._await("decision", deadline)
         if decision is None:
             return self._decide_for_the_missing(decide)
@@ -168,7 +168,7 @@ class StoreAgreement:
         except (RuntimeError, NotImplementedError):
             self._poll_for_wake()
             return
-        while not _wait(store, "wake", _WAIT_SLICE):
+        while not wait_for_keys(store, ["wake"], _WAIT_SLICE):
             pass
 
     def _poll_for_wake(self) -> None:
@@ -209,11 +209,17 @@ class StoreAgreement:
         with self._guarded():
             first = self._store.add("stand_in", 1) == 1
         if first:
-            self._put("decision", decide(_weightiest(list(self._reports().values()))))
+            self._put_decision(decide(_weightiest(list(self._reports().values()))))
         decision = self._await("decision", time.monotonic() + 5.0)
         if decision is None:
             raise ControlStoreLost("no agent of the round came to a decision")
         return decision
+
+    def _put_decision(self, decision: Report) -> None:
+        """The first one stands: a node that was given up may come back with another."""
+        with self._guarded():
+            if self._store.add("decisions", 1) == 1:
+                self._store.set("decision", json.dumps(decision))
 
     def _put(self, key: str, value: Report) -> None:
         with self._guarded():
@@ -222,7 +228,7 @@ class StoreAgreement:
     def _await(self, key: str, deadline: float) -> Report | None:
         with self._guarded():
             left = max(0.001, deadline - time.monotonic())
-            if not _wait(self._store, key, timedelta(seconds=left)):
+            if not wait_for_keys(self._store, [key], timedelta(seconds=left)):
                 return None
             value: Report = json.loads(self._store.get(key))
             return value
@@ -246,12 +252,12 @@ class _Guarded:
             raise ControlStoreLost(f"the control store is lost: {error}") from error
 
 
-def _wait(store: Store, key: str, timeout: timedelta) -> bool:
-    """Wait for a key. False when the time is up; raises when the store is gone."""
+def wait_for_keys(store: Store, keys: list[str], timeout: timedelta) -> bool:
+    """Wait for all keys. False when the time is up; raises when the store is gone."""
     from torch.distributed import DistNetworkError, DistStoreError
 
     try:
-        store.wait([key], timeout)
+        store.wait(keys, timeout)
     except DistNetworkError:
         raise
     except (DistStoreError, LookupError, TimeoutError):

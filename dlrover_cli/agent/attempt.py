@@ -132,7 +132,8 @@ class RunningAttempt:
 
         After a failure only the workers that catch the signal get it, with ``timeout`` as their
         grace; the others could do nothing with it and are killed at once. A signal to the launcher
-        itself is forwarded to all. A second one ends the patience.
+        itself is forwarded to all. A Ctrl-C on top of it ends the patience; other signals may come
+        twice by themselves, from timeout(1) or a batch system.
         """
         was_running = sorted(self.running)
         if was_running:
@@ -153,7 +154,7 @@ class RunningAttempt:
             match inbox.next(deadline):
                 case WorkerExit() as exit_:
                     self.note(exit_)
-                case SignalReceived() | None:
+                case SignalReceived(signum=signal.SIGINT) | None:
                     return
                 case _:
                     pass  # whatever it is, the attempt is over

@@ -1,13 +1,16 @@
 """Joining a round: the rendezvous, then one exchange in which everybody learns everything.
 
-After the rendezvous each agent says hello in the round's store; node rank 0 collects one hello per
-node, assigns ranks, settles the counters and the address of the workers' store, and answers each.
-That is a handful of store operations per agent, needs only set, get, add, wait and check, and works
-on stores that hold keys of earlier rounds: hellos are numbered through the store's whole life.
+After the rendezvous each agent says hello in the round's store; node rank 0 calls everybody who
+did and waits for one answer per node, assigns ranks, settles the counters and the address of the
+workers' store, and welcomes each. That is a handful of store operations per agent, needs only set,
+get, add, wait and check, and works on stores that hold keys of earlier rounds: hellos are numbered
+through the store's whole life, and those of agents that are gone get no answer.
 """
 
 import json
 import socket
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +23,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.utils.distributed import get_free_port
 
+from dlrover_cli.agent.agreement import wait_for_keys
 from dlrover_cli.agent.ranks import Hello, Placement, agree_on_counters, place
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.failover.decide import Counters
@@ -27,6 +31,7 @@ from dlrover_cli.rendezvous.aborted import refuse_if_aborted
 from dlrover_cli.rendezvous.loading import as_rendezvous_info
 
 _PREFIX = "dlrover/rounds"
+_ANSWER = timedelta(seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,10 @@ class _Exchange:
         number = self._store.add("hellos", 1)
         self._put(f"hello/{number}", {"rank": self._info.rank, **self._hello.to_json()})
         if self._info.rank == 0:
-            self._welcome_everybody()
+            self._welcome_everybody(number)
+        else:
+            self._take(f"call/{number}")
+            self._put(f"here/{number}", {})
         welcome = self._take(f"welcome/{number}")
         return Round(
             self._info.store,
@@ -171,16 +179,20 @@ class _Exchange:
             self._server,
         )
 
-    def _welcome_everybody(self) -> None:
+    def _welcome_everybody(self, own_number: int) -> None:
         number = int(self._store.get("welcomed")) if self._store.check(["welcomed"]) else 0
         numbers: dict[int, int] = {}
         hellos: dict[int, Hello] = {}
-        while len(hellos) < self._info.world_size:
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        while len(hellos) < self._info.world_size or not self._are_here(numbers, own_number):
+            complete = len(hellos) == self._info.world_size and time.monotonic() < deadline
+            if complete and not self._store.check([f"hello/{number + 1}"]):
+                continue  # one of them is gone; whoever has its rank now will say hello
             number += 1
             said = self._take(f"hello/{number}")
             rank = said.pop("rank")
-            # A later hello of the same rank replaces one that was left by an agent that is gone.
             numbers[rank], hellos[rank] = number, Hello.from_json(said)
+            self._put(f"call/{number}", {})
         self._store.set("welcomed", str(number))
         in_order = [hellos[rank] for rank in range(self._info.world_size)]
         counters = asdict(agree_on_counters(in_order))
@@ -197,6 +209,11 @@ class _Exchange:
                     "master_port": master.port,
                 },
             )
+
+    def _are_here(self, numbers: Mapping[int, int], own_number: int) -> bool:
+        """Whether all answer the call; waits a moment for those who have not yet."""
+        keys = [f"here/{number}" for number in numbers.values() if number != own_number]
+        return wait_for_keys(self._store, keys, _ANSWER)
 
     def _put(self, key: str, value: dict[str, Any]) -> None:
         self._store.set(key, json.dumps(value))

@@ -64,8 +64,9 @@ def _exit(code: int) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]  # joins threads and executors
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+        if stream is not None:  # the process was started without it
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
     os._exit(code)
 
 

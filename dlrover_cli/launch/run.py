@@ -24,8 +24,8 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
 
     The result file is written on every way out from here on.
     """
-    resume = take_resume(os.environ)
     _open_missing_streams()
+    resume = take_resume(os.environ)
     with reporting(RunReport(settings.result_file, list(argv), say)) as report:
         check_settings(settings)
         check_compat(settings)

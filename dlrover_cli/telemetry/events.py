@@ -5,6 +5,7 @@ written with one call, so that a reader never sees half of one. A journal that c
 costs the journal and one line on stderr, never the job.
 """
 
+import errno
 import json
 import os
 import threading
@@ -62,7 +63,7 @@ class EventLog:
             }
             line = (json.dumps(event) + "\n").encode("ascii")
             try:
-                os.write(self._fd, line)
+                _write_whole(self._fd, line)
             except OSError as error:
                 self._give_up(error)
 
@@ -78,3 +79,11 @@ class EventLog:
             os.close(self._fd)
             self._fd = None
         self._on_problem(f"cannot write events to {self._path}: {error.strerror}; going on without")
+
+
+def _write_whole(fd: int, line: bytes) -> None:
+    """Append the line, or nothing of it: what fits on a disk that fills up may be half a line."""
+    written = os.write(fd, line)
+    if written < len(line):
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

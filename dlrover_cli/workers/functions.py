@@ -36,7 +36,6 @@ class FunctionStarter:
         self,
         name: str,
         start_method: str,
-        shutdown_timeout: float = 30,
         on_problem: Callable[[str], None] = lambda line: None,
     ) -> None:
         known = multiprocessing.get_all_start_methods()
