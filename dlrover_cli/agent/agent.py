@@ -76,6 +76,7 @@ from dlrover_cli.workers.stacks import summarise
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DEPARTURE_SECONDS = 1.0
 _STORE_SECONDS = 10.0
+_PEER_STACKS_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,7 +536,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         mine = failure is not None and failure.node_rank == self._node_rank()
         if failure is not None and failure.kind is FailureKind.HANG and not mine:
             # The node that noticed has dumped its own; ours are as telling, and still to be had.
-            stacks = self._call("stacks", attempt.stacks)
+            stacks = self._call("stacks", lambda: attempt.stacks(_PEER_STACKS_SECONDS))
             self._keep_flight_records(attempt)
             self._options.record("stacks", stacks=stacks)
         over = action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine)

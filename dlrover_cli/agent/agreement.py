@@ -23,7 +23,7 @@ from dlrover_cli.workers.inbox import Inbox
 BETTER_REPORT_SECONDS = 0.25
 """How long a report of a consequence waits for one of the cause."""
 
-_LEAVE_SECONDS = 2.0
+_LEAVE_SECONDS = 0.5
 _WAIT_SLICE = timedelta(days=1)  # torch prints two warnings at the end of each
 _POLL_SECONDS = 0.1
 

@@ -92,7 +92,10 @@ class RunningAttempt:
 
     def return_values(self) -> dict[int, Any]:
         """What the workers returned, by global rank."""
-        return {self.global_ranks[rank]: exit_.return_value for rank, exit_ in self.exits.items()}
+        return {
+            self.global_ranks[rank]: exit_.return_value
+            for rank, exit_ in sorted(self.exits.items())
+        }
 
     def failures(self) -> list[WorkerFailure]:
         """The workers that failed so far, with what they left behind about it."""
@@ -112,10 +115,10 @@ class RunningAttempt:
             if exit_.status != 0
         ]
 
-    def stacks(self) -> dict[int, str]:
+    def stacks(self, seconds: float = _STACKS_SECONDS) -> dict[int, str]:
         """The Python stacks of the running workers, by local rank. Blocks for a moment."""
         pids = {rank: pid for rank, pid in self.workers.pids().items() if rank in self.running}
-        return dump_stacks(pids, self.directories, time.monotonic() + _STACKS_SECONDS)
+        return dump_stacks(pids, self.directories, time.monotonic() + seconds)
 
     def has_only_consequences(self, failures: Sequence[WorkerFailure]) -> bool:
         """Whether every failed worker looks as if it went down because of another one."""

@@ -21,6 +21,8 @@ from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
 from tests.integration.jobs import QUICK
 
+pytestmark = pytest.mark.full
+
 # Fails once, when the job is complete; later it is done when it is complete again.
 SHRINKING_WORKER = """\
 node = os.environ["NODE"]

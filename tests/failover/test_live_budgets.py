@@ -19,6 +19,8 @@ from tests.failover.nodes import (
 from tests.harness.launcher import Running
 from tests.harness.scripts import Scripts
 
+pytestmark = pytest.mark.full
+
 ALWAYS = 99
 RULES = """\
 [[rules]]

@@ -11,6 +11,8 @@ from tests.failover.nodes import faulty_worker, nodes_of, one_node
 from tests.harness.launcher import Running
 from tests.harness.scripts import Scripts
 
+pytestmark = pytest.mark.full
+
 MODULE = """\
 import ctypes, os, time
 from dlrover_cli.contracts import DynamicAgentFailoverExtension

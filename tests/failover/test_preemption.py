@@ -20,6 +20,8 @@ from tests.harness.launcher import Running
 from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 # Saves a checkpoint on SIGTERM; ends when the job has the size it shall end with. A worker whose
 # peer is gone fails as it would in a collective.
 WORKER = """\
