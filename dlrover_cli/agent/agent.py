@@ -296,7 +296,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             ) from lost
         except (DlroverError, SignalException, RendezvousGracefulExitError):
             raise
-        except Exception as error:  # whatever a rendezvous handler, ours or a user's, may raise
+        # Whatever a rendezvous handler, ours or a user's, may raise; sys.exit() in it included.
+        except (Exception, SystemExit) as error:
             endpoint = f"{spec.master_addr}:{spec.master_port}" if spec.master_addr else backend
             raise explain(error, backend, endpoint) from error
         return round_

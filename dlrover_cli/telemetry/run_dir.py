@@ -102,7 +102,7 @@ def create_run_directory(
     except OSError as error:
         raise LaunchError(
             f"no directory can be made for the run: {state}: {reason}; "
-            f"{tempfile.gettempdir()}: {error.strerror}",
+            f"temporary files: {error.strerror}",
             hint="set XDG_STATE_HOME or TMPDIR to a writable directory with free space",
         ) from error
 

@@ -295,7 +295,6 @@ def test_a_decider_that_dies_is_replaced(round_of):
     assert sum(len(agent.asked) for agent in survivors) == 1
 
 
-@pytest.mark.xfail(strict=False, reason="a late decision overwrites that of the stand-in")
 def test_a_decider_that_was_given_up_does_not_change_the_decision(round_of):
     """An extension that takes too long answers after the others have decided without it."""
     agents = round_of(3)

@@ -156,7 +156,6 @@ def test_roles_have_ranks_of_their_own(store):
     ] == [(0, 4), (0, 1), (2, 4)]
 
 
-@pytest.mark.xfail(strict=False, reason="a hello of a dead agent is taken for that of its heir")
 @pytest.mark.parametrize("store", KINDS, indirect=True)
 def test_a_hello_that_a_dead_agent_left_behind_does_not_count(store):
     """It said hello and died before anybody answered; another one has its rank now."""

@@ -149,9 +149,6 @@ def test_failures_are_numbered(tmp_path, lines):
     assert path == run.node / "failures" / "2.json"
 
 
-HALF_EVENTS = pytest.mark.xfail(strict=False, reason="a short write leaves half an event behind")
-
-
 # ---- the journal -------------------------------------------------------------------------------
 
 
@@ -212,7 +209,6 @@ def test_a_journal_that_cannot_be_opened_costs_one_line(tmp_path, lines):
     assert "going on without" in lines[0]
 
 
-@HALF_EVENTS
 def test_a_full_disk_costs_one_line_and_no_half_event(small_disk, lines):
     path = small_disk / "events.jsonl"
     log = EventLog(path, "run", lines.append)
@@ -225,7 +221,6 @@ def test_a_full_disk_costs_one_line_and_no_half_event(small_disk, lines):
     assert [event["data"]["number"] for event in events] == list(range(len(events)))
 
 
-@HALF_EVENTS
 def test_a_disk_that_has_room_again_does_not_get_half_a_journal(small_disk, lines):
     """Space may come and go: what was cut off must not be glued to what follows."""
     path = small_disk / "events.jsonl"

@@ -205,12 +205,7 @@ class TestPlugins:
         [
             ("Handler", 2, "the store that it returned is 'store'"),
             ("Raising", 80, "ConnectionError: no server"),
-            pytest.param(
-                "Leaving",
-                80,
-                "SystemExit",
-                marks=pytest.mark.xfail(reason="the agent takes the handler's exit for its own"),
-            ),
+            ("Leaving", 80, "SystemExit"),
         ],
     )
     def test_a_rendezvous_handler_that_raises_or_returns_junk(
@@ -339,7 +334,6 @@ class TestDisk:
         assert line.endswith(f"it is kept in {fallback} instead")
         assert run_in(fallback).result["outcome"] == "succeeded"
 
-    @pytest.mark.xfail(reason="run_dir asks tempfile for a directory that there is not")
     def test_no_place_for_the_run_at_all(self, launch: Launch) -> None:
         env = {"XDG_STATE_HOME": "/proc/nowhere", "TMPDIR": "/proc/nowhere"}
         finished = launch(["--no-python", "true"], env=env, command=without_places())
@@ -379,10 +373,7 @@ class TestStreams:
         "redirection",
         [
             "2>/dev/full",
-            pytest.param(
-                "0<&- 2>&-",
-                marks=pytest.mark.xfail(reason="the console script flushes a stream that is None"),
-            ),
+            "0<&- 2>&-",
         ],
     )
     def test_a_run_without_a_stderr(

@@ -242,7 +242,6 @@ def test_a_worker_can_ask_a_person_at_the_terminal(start, scripts):
     assert "hello Ada" in finished.stdout
 
 
-@pytest.mark.xfail(strict=False, reason="closed streams are filled too late, and flushed as None")
 @pytest.mark.parametrize(
     "redirection",
     [
