@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -295,10 +296,8 @@ class TestNestedLaunchers:
             """,
         )
         logs = tmp_path / "logs"
-        finished = launch(
-            [f"--log-dir={logs}", "--no-python", console_script(inner), "--standalone", script],
-            command=outer,
-        )
+        launcher = ["--no-python", sys.executable, console_script(inner), "--standalone"]
+        finished = launch([f"--log-dir={logs}", *launcher, script], command=outer)
         assert finished.returncode == 1, finished
         [path] = logs.glob("*/attempt_0/0/error.json")
         message = json.loads(path.read_text())["message"]

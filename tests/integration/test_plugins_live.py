@@ -189,8 +189,8 @@ class TestStores:
     @pytest.mark.parametrize(
         "handler,nodes",
         [
-            ("create", 1),
             ("Python", 2),
+            pytest.param("create", 1, marks=pytest.mark.full),
             pytest.param("File", 2, marks=pytest.mark.full),
             pytest.param("Prefix", 2, marks=pytest.mark.full),
             pytest.param("Hash", 1, marks=pytest.mark.full),

@@ -66,6 +66,7 @@ class TestRecovery:
             job.node(script)
         assert_recovered_together(job, scripts, workers=2)
 
+    @pytest.mark.full
     def test_with_a_port_of_the_users_choice(self, launch: Launch, scripts: Scripts) -> None:
         port = free_port()
         argv = [f"--master-port={port}", "--nproc-per-node=2", "--max-restarts=1"]
