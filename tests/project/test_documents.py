@@ -43,7 +43,7 @@ def test_ci_runs_every_check_and_the_full_tests():
         assert f"\n{command}\n" in script
     assert "\nlint-imports\n" in script
     assert '\neval "$test_command"\n' in script
-    assert '\neval "$test_command -m full"\n' in script
+    assert 'eval "$test_command -m full"\n' in script
     assert "set -euo pipefail" in script
 
 
