@@ -335,6 +335,9 @@ class TestDisk:
         assert run_in(fallback).result["outcome"] == "succeeded"
 
     def test_no_place_for_the_run_at_all(self, launch: Launch) -> None:
+        hidden = (sys.prefix, os.path.dirname(__file__))
+        if any(path.startswith(("/tmp/", "/var/tmp/")) for path in hidden):
+            pytest.skip("the launcher itself lies where temporary files go")
         env = {"XDG_STATE_HOME": "/proc/nowhere", "TMPDIR": "/proc/nowhere"}
         finished = launch(["--no-python", "true"], env=env, command=without_places())
         assert_refused(finished, 1, "no directory can be made for the run", "XDG_STATE_HOME")
