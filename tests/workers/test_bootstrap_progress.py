@@ -209,7 +209,7 @@ def main():
     except Exception as error:
         import traceback
         traced = traceback.extract_tb(error.__traceback__)
-        print([frame.filename for frame in traced if "dlrover" in frame.filename])
+        print([frame.filename for frame in traced if "dlrover_cli" in frame.filename])
     failed = phase()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     print(before, failed, phase(), "ImportWatch" in map(lambda f: type(f).__name__, sys.meta_path))
