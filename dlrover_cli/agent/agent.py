@@ -59,7 +59,7 @@ from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
 from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_as, workers_of
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
-from dlrover_cli.errors import DlroverError, RendezvousFailed
+from dlrover_cli.errors import DlroverError, LaunchError, RendezvousFailed
 from dlrover_cli.failover.budget import BudgetReset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
@@ -67,10 +67,11 @@ from dlrover_cli.rendezvous.aborted import mark_aborted
 from dlrover_cli.rendezvous.faults import explain
 from dlrover_cli.telemetry.events import Recorder, record_nothing
 from dlrover_cli.telemetry.run_dir import RunDirectory
-from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerStarter
+from dlrover_cli.workers.api import StartRequest, WorkerExit, Workers, WorkerStarter
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.functions import FunctionStarter
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
+from dlrover_cli.workers.never_started import NeverStarted
 from dlrover_cli.workers.stacks import summarise
 
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -314,15 +315,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         if self._round is None or spec.entrypoint is None:
             raise DlroverError("workers start after a rendezvous, with something to run")
         prepared = self._launches.build(worker_group, self._round)
-        workers = self._starter.start(
-            StartRequest(
-                self._counters.attempt,
-                spec.entrypoint,
-                prepared.launches,
-                getattr(spec, "numa_options", None),
-            ),
-            self._inbox,
+        request = StartRequest(
+            self._counters.attempt,
+            spec.entrypoint,
+            prepared.launches,
+            getattr(spec, "numa_options", None),
         )
+        workers = self._start_or_fail(request, alone=self._round.world_size == 1)
         self._attempt = RunningAttempt(
             self._counters.attempt,
             workers,
@@ -354,9 +353,19 @@ class LocalElasticAgent(SimpleElasticAgent):
                     "pid": workers.pids()[worker.local_rank],
                 }
                 for worker in worker_group.workers
+                if worker.local_rank in workers.pids()
             ],
         )
         return workers.pids()
+
+    def _start_or_fail(self, request: StartRequest, *, alone: bool) -> Workers:
+        try:
+            return self._starter.start(request, self._inbox)
+        except LaunchError as error:
+            if alone:
+                raise
+            self._options.say(error.message)
+            return NeverStarted(request, error, self._inbox)
 
     # ---- observing -----------------------------------------------------------------------------
 
@@ -557,7 +566,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self.ending = Ending(settlement, failure, alone)
         # Taken down before our own signals blur who failed by itself.
         failures = {
-            worker.global_rank: process_failure(worker, attempt.error_files)
+            worker.global_rank: process_failure(worker, attempt.error_file(worker.global_rank))
             for worker in (*failure.workers, *attempt.failures())
         }
         self._put_state_metrics(WorkerState.FAILED)

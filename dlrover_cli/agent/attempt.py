@@ -90,6 +90,11 @@ class RunningAttempt:
         ended = [beat.last_ns / 1e9 for beat in self.beats().values()]
         return max([self.started, *moved, *ended])
 
+    def error_file(self, global_rank: int) -> str:
+        """Where a worker of this node records its error; empty for those of other nodes."""
+        local_ranks = {of_all: local for local, of_all in self.global_ranks.items()}
+        return self.error_files.get(local_ranks.get(global_rank, -1), "")
+
     def return_values(self) -> dict[int, Any]:
         """What the workers returned, by global rank."""
         return {

@@ -107,8 +107,8 @@ class LaunchBuilder:
         )
 
     def _make_directories(self, group: WorkerGroup, attempt: int) -> dict[int, Path]:
-        """One per command worker, by local rank; function workers print and fail as they like."""
-        if self._run_directory is None or not isinstance(self._spec.entrypoint, str):
+        """Where the workers leave facts about themselves, by local rank."""
+        if self._run_directory is None:
             return {}
         base = self._run_directory.logs / f"attempt_{attempt}"
         directories = {}

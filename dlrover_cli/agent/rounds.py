@@ -71,7 +71,8 @@ class StoreForWorkers:
         self._handler = handler
         self._addr = addr
         self._port = port
-        self._used: set[tuple[str, int]] = set()
+        self.used: set[tuple[str, int]] = set()
+        """What earlier attempts were given, by us or by whoever was node rank 0 then."""
 
     def choose(self, info: RendezvousInfo, local_addr: str | None) -> MasterAddress:
         """Called by node rank 0, once per attempt."""
@@ -79,8 +80,8 @@ class StoreForWorkers:
         addr = self._addr or (offered.master_addr if offered else None)
         port = self._port or (offered.master_port if offered else None)
         addr = addr or local_addr or (socket.getfqdn() if info.world_size > 1 else "localhost")
-        if port is not None and (addr, port) not in self._used:
-            self._used.add((addr, port))
+        if port is not None and (addr, port) not in self.used:
+            self.used.add((addr, port))
             return MasterAddress(addr, port)
         if not self._handler.use_agent_store:
             return MasterAddress(addr, get_free_port())  # type: ignore[no-untyped-call]
@@ -91,7 +92,7 @@ class StoreForWorkers:
                 f"cannot open a port for the workers' store: {error}",
                 hint="check the limits on open files and ports",
             ) from error
-        self._used.add((addr, server.port))
+        self.used.add((addr, server.port))
         return MasterAddress(addr, server.port, server)
 
 
@@ -160,13 +161,16 @@ class _Exchange:
 
     def run(self) -> Round:
         number = self._store.add("hellos", 1)
-        self._put(f"hello/{number}", {"rank": self._info.rank, **self._hello.to_json()})
+        used = sorted(self._store_for_workers.used)
+        hello = {"rank": self._info.rank, "used": used, **self._hello.to_json()}
+        self._put(f"hello/{number}", hello)
         if self._info.rank == 0:
             self._welcome_everybody(number)
         else:
             self._take(f"call/{number}")
             self._put(f"here/{number}", {})
         welcome = self._take(f"welcome/{number}")
+        self._store_for_workers.used.add((welcome["master_addr"], welcome["master_port"]))
         return Round(
             self._info.store,
             PrefixStore(f"{_PREFIX}/{welcome['epoch']}", self._info.store),
@@ -191,6 +195,7 @@ class _Exchange:
             number += 1
             said = self._take(f"hello/{number}")
             rank = said.pop("rank")
+            self._store_for_workers.used.update(map(tuple, said.pop("used")))
             numbers[rank], hellos[rank] = number, Hello.from_json(said)
             self._put(f"call/{number}", {})
         self._store.set("welcomed", str(number))

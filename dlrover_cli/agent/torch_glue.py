@@ -1,7 +1,7 @@
 """What torch's own classes expect from an agent: metric names, group fields, failure objects."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import Worker, WorkerGroup
@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dlrover_cli.agent.rounds import Round
 from dlrover_cli.contracts import WorkerFailure
+from dlrover_cli.exit_codes import ExitCode
 
 
 def profiled_as(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -50,13 +51,13 @@ def fill_group(group: WorkerGroup, round_: Round) -> None:
         setattr(group, name, value)
 
 
-def process_failure(worker: WorkerFailure, error_files: Mapping[int, str]) -> ProcessFailure:
+def process_failure(worker: WorkerFailure, error_file: str) -> ProcessFailure:
     """torch's form of a failure, for ChildFailedError and torch's events."""
-    status = worker.exit_code if worker.exit_code is not None else -(worker.signal or 0)
+    status = worker.exit_code
+    if status is None:
+        status = ExitCode.HANG if worker.signal is None else -worker.signal
     try:
-        failure = ProcessFailure(
-            worker.local_rank, worker.pid, status, error_files.get(worker.local_rank, "")
-        )
+        failure = ProcessFailure(worker.local_rank, worker.pid, status, error_file)
     # An error file that is not torch's: torch raises again whatever reading it raised.
     except Exception:  # noqa: BLE001
         failure = ProcessFailure(worker.local_rank, worker.pid, status, "")

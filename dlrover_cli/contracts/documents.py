@@ -1,5 +1,6 @@
 """Reading a JSON document field by field: each thing wrong with it becomes one sentence."""
 
+import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
@@ -101,6 +102,8 @@ class Document:
 
 def plain(value: object, *, depth: int = 32) -> Any:
     """The nearest thing that JSON can hold; what it cannot hold becomes its `repr`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if depth > 0 and isinstance(value, Mapping):

@@ -17,6 +17,7 @@ from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun
 from dlrover_cli.workers.commands import CommandStarter
+from dlrover_cli.workers.streams import fill_standard_descriptors
 
 
 def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
@@ -24,7 +25,7 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
 
     The result file is written on every way out from here on.
     """
-    _open_missing_streams()
+    fill_standard_descriptors()
     resume = take_resume(os.environ)
     with reporting(RunReport(settings.result_file, list(argv), say)) as report:
         check_settings(settings)
@@ -45,15 +46,6 @@ def say(line: str) -> None:
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"dlrover-run: {line}\n")
         sys.stderr.flush()
-
-
-def _open_missing_streams() -> None:
-    """Started as in ``2>&-``, the next file that is opened (our journal?) would become stderr."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def _run_in_session(

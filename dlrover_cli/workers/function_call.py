@@ -10,6 +10,8 @@ from typing import Any
 
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.workers.api import StartRequest, WorkerLaunch
+from dlrover_cli.workers.bootstrap import BEAT_FILE, WORKER_DIRECTORY
+from dlrover_cli.workers.bootstrap.in_worker.install import install
 
 
 class Descriptor:
@@ -66,6 +68,9 @@ class FunctionCall:
     def __call__(self) -> None:
         """Make the call and put its value into the slot."""
         os.environ.update(self.launch.env)
+        directory = self.launch.env.get(WORKER_DIRECTORY)
+        if directory is not None:
+            install(directory, self.launch.env.get(BEAT_FILE))
         from torch.distributed.elastic.multiprocessing.errors import record
 
         value = record(self._bound())(*self.launch.args)

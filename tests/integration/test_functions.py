@@ -164,6 +164,31 @@ def test_a_failure_raises_torchs_exception_with_the_workers_traceback(run_progra
 
 
 @pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.full)])
+def test_functions_leave_the_same_facts_as_scripts(run_program, program, tmp_path, options):
+    path = program(
+        """
+        def work():
+            if os.environ["RANK"] == "0":
+                time.sleep(60)
+            from dlrover_cli import heartbeat
+
+            heartbeat()
+            signal.raise_signal(signal.SIGSEGV)
+        """,
+        **options,
+    )
+    finished = run_program(path)
+    assert finished.returncode != 0, finished
+    [kept] = (tmp_path / "state").glob("dlrover/runs/*/nodes/*/failures/1.json")
+    failure = json.loads(kept.read_text())
+    assert (failure["kind"], failure["phase"]) == ("signal", "training")
+    [worker] = failure["workers"]
+    assert (worker["global_rank"], worker["signal"]) == (1, signal.SIGSEGV)
+    assert worker["traceback"].startswith("Fatal Python error: Segmentation fault")
+    assert "in work" in worker["traceback"]
+
+
+@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.full)])
 def test_the_shutdown_timeout_holds_for_functions(run_program, program, options):
     path = program(
         """

@@ -280,9 +280,6 @@ class TestEnding:
         finished = late.finish()
         assert finished.returncode == 0, finished
 
-    @pytest.mark.xfail(
-        reason="an agent that cannot start its workers does not tell the others", run=False
-    )
     def test_a_node_that_cannot_start_its_workers_ends_the_others_too(
         self, start: Start, scripts: Scripts, tmp_path: Path
     ) -> None:

@@ -214,7 +214,6 @@ class TestStores:
         for node in job:
             assert node.run.numbers() == [(0, 0, 0), (1, 1, 0)]
 
-    @pytest.mark.xfail(reason="a node that becomes rank 0 does not know what the last one used")
     def test_an_offered_store_is_used_once(
         self, start: Start, scripts: Scripts, tmp_path: Path
     ) -> None:

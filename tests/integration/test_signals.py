@@ -327,7 +327,6 @@ def test_a_signal_at_any_moment_leaves_nothing_behind(start, scripts, delay):
 
 
 @pytest.mark.full
-@pytest.mark.xfail(strict=False, reason="ends that arrive during the departure are forgotten")
 def test_a_signal_to_all_processes_of_a_node_does_not_wait_for_those_that_went(start, scripts):
     """As `scancel` sends it: the workers may be gone before the launcher looks at them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
