@@ -593,15 +593,14 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _announce_departure(self, signum: signal.Signals) -> None:
         """Tell the peers that we go because we were told to, so that it costs them no restart."""
         agreement, attempt = self._agreement, self._attempt
-        if attempt is None or isinstance(agreement, LocalAgreement):
+        if attempt is None or isinstance(agreement, LocalAgreement) or attempt.has_succeeded():
             return
         report = of_departure(socket.gethostname(), signum.name)
-
-        def announce() -> None:
-            agreement.add_report(report)
-            agreement.settle(self._judge_report, _DEPARTURE_SECONDS)
-
-        call = Call(self._inbox, "departure", announce)
+        call = Call(
+            self._inbox,
+            "departure",
+            lambda: agreement.depart(report, self._judge_report, _DEPARTURE_SECONDS),
+        )
         deadline = time.monotonic() + _DEPARTURE_SECONDS
         while not call.done:
             match self._inbox.next(deadline):

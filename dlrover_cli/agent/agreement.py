@@ -68,6 +68,10 @@ class Agreement(Protocol):
         """Return the round's decision; ``decide`` is called if our report is chosen. Blocks."""
         ...
 
+    def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
+        """Say that this node goes; if it was to decide, its going is the decision. Blocks."""
+        ...
+
     def finish(self) -> None:
         """Say that this node's workers have all succeeded. Blocks."""
         ...
@@ -92,6 +96,9 @@ class LocalAgreement:
 
     def settle(self, decide: Callable[[Report], Report], timeout: float) -> Report:
         return decide(_weightiest(self._reports))
+
+    def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
+        """Nobody is there to be told."""
 
     def finish(self) -> None:
         self._inbox.post(PeersDone(self))
@@ -134,6 +141,15 @@ class StoreAgreement:
         if decision is None:
             return self._decide_for_the_missing(decide)
         return decision
+
+    def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        self.add_report(report)
+        if 1 in self._own:
+            self._choose()
+        chosen = self._await("chosen", deadline)
+        if chosen is not None and chosen["number"] in self._own:
+            self._put_decision(decide(report))
 
     def finish(self) -> None:
         with self._guarded():
@@ -180,6 +196,9 @@ class StoreAgreement:
             time.sleep(_POLL_SECONDS)
 
     def _choose(self) -> None:
+        with self._guarded():
+            if self._store.add("choices", 1) > 1:
+                return  # once is enough, and it must not change
         deadline = time.monotonic() + BETTER_REPORT_SECONDS
         while True:
             reports = self._reports()

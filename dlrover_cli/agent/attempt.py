@@ -57,6 +57,10 @@ class RunningAttempt:
         )
         return True
 
+    def has_succeeded(self) -> bool:
+        """Whether every worker of this node has ended well."""
+        return not self.running and all(exit_.status == 0 for exit_ in self.exits.values())
+
     def lifetime(self) -> float:
         """Seconds since the workers were started."""
         return time.monotonic() - self.started

@@ -91,7 +91,12 @@ def test_a_function_runs_in_a_process_that_is_its_own(start_function, inbox, met
     workers.close()
     assert seen == {
         "leads its session": True,
-        "handlers": {"SIGTERM": True, "SIGINT": True, "SIGHUP": True, "SIGQUIT": True},
+        "handlers": {
+            "SIGTERM": True,
+            "SIGINT": True,
+            "SIGHUP": signal.getsignal(signal.SIGHUP) != signal.SIG_IGN,  # else under nohup
+            "SIGQUIT": True,
+        },
         "blocked": [],
         "variable": "yes",
     }
