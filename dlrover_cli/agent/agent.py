@@ -77,6 +77,7 @@ from dlrover_cli.workers.stacks import summarise
 _DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DEPARTURE_SECONDS = 1.0
 _STORE_SECONDS = 10.0
+_WARM_UP_SECONDS = 86_400.0  # imports take what they take, as they would in the workers
 _PEER_STACKS_SECONDS = 0.5
 
 
@@ -360,6 +361,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _start_or_fail(self, request: StartRequest, *, alone: bool) -> Workers:
         try:
+            self._call("warm-up", self._starter.ready, _WARM_UP_SECONDS)
             return self._starter.start(request, self._inbox)
         except LaunchError as error:
             if alone:

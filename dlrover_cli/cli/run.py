@@ -7,12 +7,13 @@ what `main` raises into lines on stderr and an exit code. Torch is not imported 
 import atexit
 import contextlib
 import os
+import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from signal import SIGINT
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dlrover_cli.cli import COMPLETE_VARIABLE, PROG
 from dlrover_cli.config.argv import normalise_argv
@@ -22,6 +23,11 @@ from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
 
+if TYPE_CHECKING:
+    from dlrover_cli.launch.run import Launch
+
+_T = TypeVar("_T")
+
 
 def main(args: list[str] | None = None) -> None:
     """Run a training as the command line says.
@@ -30,7 +36,39 @@ def main(args: list[str] | None = None) -> None:
     argparse; `--help`, `--version` and `--dry-run` end in SystemExit(0). Whatever goes wrong after
     that is raised.
     """
-    argv = sys.argv[1:] if args is None else list(args)
+    prepared = _prepare(sys.argv[1:] if args is None else list(args))
+    if prepared is not None:
+        from dlrover_cli.launch.run import run
+
+        run(prepared, None)
+
+
+def console() -> None:
+    """The console script `dlrover-run`.
+
+    Ends the process, except in a worker that was forked on the way: that one has run its script
+    when it returns, and comes to its end as any interpreter does.
+    """
+    if os.environ.get(COMPLETE_VARIABLE):
+        from dlrover_cli.cli.typer_adapter import complete
+
+        complete(os.environ)
+    code, prepared = _outcome_of(lambda: _prepare(sys.argv[1:]))
+    if prepared is None:
+        _exit(code)
+    from dlrover_cli.launch.helpers import fork_zygote, serve_as_zygote
+    from dlrover_cli.launch.run import run
+
+    # Here, with nothing open and nothing to undo, since a worker comes back to this very place.
+    zygote = fork_zygote(prepared.worker_start)
+    if isinstance(zygote, socket.socket):
+        serve_as_zygote(zygote, prepared.worker_start)
+        return
+    code, _ = _outcome_of(lambda: run(prepared, zygote))
+    _exit(code)
+
+
+def _prepare(argv: list[str]) -> "Launch | None":
     try:
         settings = read_settings(argv)
     except UsageError as error:
@@ -39,18 +77,9 @@ def main(args: list[str] | None = None) -> None:
     if settings.dry_run:
         _show_plan(settings)
         raise SystemExit(int(ExitCode.SUCCESS))
-    from dlrover_cli.launch.run import launch
+    from dlrover_cli.launch.run import prepare
 
-    launch(settings, argv)
-
-
-def console() -> NoReturn:
-    """The console script `dlrover-run`."""
-    if os.environ.get(COMPLETE_VARIABLE):
-        from dlrover_cli.cli.typer_adapter import complete
-
-        complete(os.environ)
-    _exit(_exit_code())
+    return prepare(settings, argv)
 
 
 def _exit(code: int) -> NoReturn:
@@ -87,14 +116,15 @@ def explain(error: DlroverError) -> None:
         print(f"hint: {error.hint}", file=sys.stderr)
 
 
-def _exit_code() -> int:
+def _outcome_of(part: Callable[[], _T]) -> tuple[int, _T | None]:
+    """The exit code that a part of the run leads to, and its value if it has one."""
     try:
-        main()
+        return ExitCode.SUCCESS, part()
     except DlroverError as error:
         explain(error)
-        return error.exit_code
+        return error.exit_code, None
     except KeyboardInterrupt:
-        return from_signal(SIGINT)
+        return from_signal(SIGINT), None
     except Exception as error:
         # The boundary of the process: an outcome of the run gets its code, a bug its traceback.
         from dlrover_cli.launch.outcome import exit_code_of
@@ -104,8 +134,7 @@ def _exit_code() -> int:
             raise
         if not hasattr(error, "ending"):  # else the run has told it already
             print(f"{PROG}: {error}", file=sys.stderr)
-        return code
-    return ExitCode.SUCCESS
+        return code, None
 
 
 def _show_plan(settings: LaunchSettings) -> None:

@@ -75,6 +75,23 @@ class LaunchSettings:
         metavar="METHOD",
         choices=("spawn", "fork", "forkserver"),
     )
+    worker_start: str = setting(
+        "warm",
+        panel=Panel.WORKERS,
+        about="Fork Python workers from a process that has torch loaded, or start fresh ones.",
+        metavar="HOW",
+        choices=("warm", "fresh"),
+        torchrun=False,
+    )
+    preload: tuple[str, ...] = setting(
+        (),
+        panel=Panel.WORKERS,
+        about="Module that warm workers find loaded; 'auto' learns which, 'none': torch alone.",
+        metavar="MODULE",
+        default_text="auto",
+        torchrun=False,
+        repeatable=True,
+    )
     numa_binding: str | None = setting(
         None,
         panel=Panel.WORKERS,

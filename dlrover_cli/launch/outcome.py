@@ -94,14 +94,21 @@ class RunReport:
 @contextmanager
 def reporting(report: RunReport) -> Iterator[RunReport]:
     """Write the result, to the run directory and to ``--result_file``, on every way out."""
+    with reporting_failure(report):
+        yield report
+    _write(report, report.document(None))
+
+
+@contextmanager
+def reporting_failure(report: RunReport) -> Iterator[None]:
+    """Write the result if it is a failure; of a part that others follow."""
     if report.result_file is not None:
         _check_result_file(report.result_file)
     try:
-        yield report
+        yield
     except BaseException as error:
         _write(report, report.document(error))
         raise
-    _write(report, report.document(None))
 
 
 def _write(report: RunReport, document: Mapping[str, Any]) -> None:

@@ -1,43 +1,83 @@
 """One run of ``dlrover-run``: from resolved settings to the end of the job."""
 
 import os
+import signal
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.error_file import handing_on_errors
 from dlrover_cli.launch.interrupted import interruptible
-from dlrover_cli.launch.outcome import RunReport, reporting
+from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun
-from dlrover_cli.workers.commands import CommandStarter
+from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
+from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.streams import fill_standard_descriptors
 
 
-def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
-    """Run the job to its end. Raises torch's ChildFailedError, SignalException or DlroverError.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that has been checked and is ready to go; torch is loaded."""
 
-    The result file is written on every way out from here on.
+    settings: LaunchSettings
+    argv: Sequence[str]
+    report: RunReport
+    signals: tuple[signal.Signals, ...]
+    resume: Resume | None
+    worker_start: WorkerStart
+
+
+def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
+    """Check everything that can be checked without starting anything, and load torch.
+
+    None if another launcher has run the job (``--compat``). Leaves no thread behind.
     """
     fill_standard_descriptors()
     resume = take_resume(os.environ)
-    with reporting(RunReport(settings.result_file, list(argv), say)) as report:
+    report = RunReport(settings.result_file, list(argv), say)
+    with reporting_failure(report):
         check_settings(settings)
         check_compat(settings)
-        if settings.compat == "torchrun":
+        signals = parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
+    if settings.compat == "torchrun":
+        with reporting(report):
             check_script(settings, os.environ)
             hand_over_to_torchrun(settings)
-            return
-        signals = parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
-        with handing_on_errors(report, os.environ), interruptible(signals):
-            check_script(settings, os.environ)
-            _run_in_session(settings, argv, report, resume)
+        return None
+    prepared = Launch(
+        settings, argv, report, signals, resume, plan_worker_start(settings, os.environ)
+    )
+    with reporting_failure(report), _watched(prepared):
+        check_script(settings, os.environ)
+        asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
+        _limit_threads(asked)
+        import dlrover_cli.launch.compose
+        import dlrover_cli.launch.from_settings  # noqa: F401
+    return prepared
+
+
+def run(prepared: Launch, zygote: NurseryClient | None) -> None:
+    """Run the job to its end. Raises torch's ChildFailedError, SignalException or DlroverError.
+
+    ``zygote`` is one that was forked from this process, if it was. The result file is written on
+    every way out.
+    """
+    with reporting(prepared.report), _watched(prepared):
+        _run_in_session(prepared, zygote)
+
+
+@contextmanager
+def _watched(prepared: Launch) -> Iterator[None]:
+    with handing_on_errors(prepared.report, os.environ), interruptible(prepared.signals):
+        yield
 
 
 def say(line: str) -> None:
@@ -48,12 +88,11 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
-def _run_in_session(
-    settings: LaunchSettings, argv: Sequence[str], report: RunReport, resume: Resume | None
-) -> None:
-    session = open_session(report, os.environ, say, {"argv": list(argv)}, resume)
+def _run_in_session(prepared: Launch, zygote: NurseryClient | None) -> None:
+    report, argv = prepared.report, prepared.argv
+    session = open_session(report, os.environ, say, {"argv": list(argv)}, prepared.resume)
     try:
-        _run(settings, session)
+        _run(prepared, session, zygote)
     except BaseException as error:
         _replace_this_node(session, argv)
         session.close(error)
@@ -63,20 +102,17 @@ def _run_in_session(
     session.close(None)
 
 
-def _run(settings: LaunchSettings, session: Session) -> None:
-    roots = plugin_roots(settings)
-    # Both of these start interpreters that come up while this one imports torch.
-    advisers = Advisers(settings, roots, session.events.record, session.run_directory)
-    starter = None if settings.run_path else CommandStarter(say)
-    try:
-        asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
-        limited = _limit_threads(asked)
-        from dlrover_cli.launch.compose import run_agent
-        from dlrover_cli.launch.from_settings import config_of
+def _run(prepared: Launch, session: Session, zygote: NurseryClient | None) -> None:
+    from dlrover_cli.launch.compose import run_agent
+    from dlrover_cli.launch.from_settings import config_of
 
+    settings = prepared.settings
+    roots = plugin_roots(settings)
+    advisers = Advisers(settings, roots, session.events.record, session.run_directory)
+    starter = None if settings.run_path else _starter(prepared.worker_start, zygote)
+    try:
         config = config_of(settings, session.run_directory.logs, say)
-        if limited or _limit_threads(config.nproc_per_node):
-            say("OMP_NUM_THREADS is not set; every worker gets 1 thread")
+        _limit_threads(config.nproc_per_node)
         # What the workers inherit, as under torchrun.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
@@ -85,6 +121,14 @@ def _run(settings: LaunchSettings, session: Session) -> None:
         advisers.chain.close()
         if starter is not None:
             starter.close(leave_survivors=False)
+
+
+def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> CommandStarter:
+    if worker_start.reason is not None:
+        say(f"workers are started fresh: {worker_start.reason}")
+    if not worker_start.warm:
+        return CommandStarter(say)
+    return CommandStarter(say, zygote or NurseryClient.start_warm(worker_start.preloads))
 
 
 def _replace_this_node(session: Session, argv: Sequence[str]) -> None:
@@ -107,13 +151,13 @@ def _replace_this_node(session: Session, argv: Sequence[str]) -> None:
     )
 
 
-def _limit_threads(workers: int | str) -> bool:
+def _limit_threads(workers: int | str) -> None:
     """torchrun's rule: several workers on a node get one OpenMP thread each unless told otherwise.
 
     torch reads the variable once, when it is imported: a number is known before that. How many a
     word such as ``gpu`` means is not, but then it is still in time for the workers.
     """
     if not isinstance(workers, int) or workers == 1 or "OMP_NUM_THREADS" in os.environ:
-        return False
+        return
     os.environ["OMP_NUM_THREADS"] = "1"
-    return True
+    say("OMP_NUM_THREADS is not set; every worker gets 1 thread")

@@ -77,6 +77,10 @@ class Workers(Protocol):
 class WorkerStarter(Protocol):
     """A way to start workers; lives as long as its agent."""
 
+    def ready(self) -> None:
+        """Wait until workers can be started at once. Blocks."""
+        ...
+
     def start(self, request: StartRequest, inbox: Inbox) -> Workers:
         """Start all workers of the request or none. Raises LaunchError."""
         ...

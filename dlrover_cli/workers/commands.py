@@ -9,13 +9,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.workers import nursery
 from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerLaunch
 from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.streams import StreamPump, fill_standard_descriptors
+from dlrover_cli.workers.zygote import command as zygote_command
 
 _SIGKILL_STATUS = -9
 _ABANDON_SECONDS = 5.0
@@ -34,16 +35,71 @@ def _close_inherited_channels() -> None:
 os.register_at_fork(after_in_child=_close_inherited_channels)
 
 
-class NurseryClient:
-    """The agent's end of one nursery process."""
+class HelperProcess(Protocol):
+    """The process at the other end of a channel."""
 
-    def __init__(self) -> None:
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+
+class ForkedProcess:
+    """A child of ours that `subprocess` did not start."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        status = self._wait(0)
+        return 0 if status is None else status
+
+    def _wait(self, options: int) -> int | None:
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self._pid, options)
+            except ChildProcessError:  # somebody else has waited for it
+                self._status = 0
+            else:
+                self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+
+class NurseryClient:
+    """The agent's end of one nursery process, cold or warm."""
+
+    def __init__(self, sock: socket.socket, process: HelperProcess) -> None:
+        self._process = process
+        self.channel = nursery.Channel(sock)
+        _channels.add(self.channel)
+        self._reports: list[dict[str, Any]] = []
+        self._relays = False
+        self._has_left = False
+        self.answers = True
+        """Until its end of the channel has closed."""
+
+    @classmethod
+    def start(cls) -> Self:
+        """Start a cold nursery. Raises LaunchError."""
+        script = ("-I", "-S", nursery.__file__)
+        return cls._execute(lambda fd: [sys.executable, *script, str(fd)])
+
+    @classmethod
+    def start_warm(cls, preloads: Sequence[str]) -> Self:
+        """Execute a zygote, where none can be forked. Raises LaunchError."""
+        return cls._execute(lambda fd: zygote_command(fd, preloads))
+
+    @classmethod
+    def _execute(cls, command: Callable[[int], list[str]]) -> Self:
         fill_standard_descriptors()
         try:
             ours, theirs = socket.socketpair()
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", nursery.__file__, str(theirs.fileno())],
+                process = subprocess.Popen(
+                    command(theirs.fileno()),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
@@ -53,13 +109,7 @@ class NurseryClient:
                 f"cannot start the process that starts the workers: {error.strerror}",
                 hint=_start_hint(error.errno),
             ) from error
-        self.channel = nursery.Channel(ours)
-        _channels.add(self.channel)
-        self._reports: list[dict[str, Any]] = []
-        self._relays = False
-        self._has_left = False
-        self.answers = True
-        """Until its end of the channel has closed."""
+        return cls(ours, process)
 
     def is_alive(self) -> bool:
         """Whether it can serve another attempt."""
@@ -123,15 +173,33 @@ class NurseryClient:
 
 
 class CommandStarter:
-    """Starts command workers through one nursery, which is replaced should it ever die."""
+    """Starts command workers through one nursery, which is replaced should it ever die.
 
-    def __init__(self, on_problem: Callable[[str], None]) -> None:
+    A warm one, a ``zygote``, forks them as long as it can be trusted; what takes its place starts
+    them fresh.
+    """
+
+    def __init__(
+        self, on_problem: Callable[[str], None], zygote: NurseryClient | None = None
+    ) -> None:
         self._on_problem = on_problem
+        self._is_warming_up = self._warm = zygote is not None
         # Started at once: its interpreter comes up while the agent imports torch.
-        self._nursery = NurseryClient()
+        self._nursery = zygote or NurseryClient.start()
+
+    def ready(self) -> None:
+        """Wait until workers can be started; for a zygote, until it has loaded what they need."""
+        if not self._is_warming_up:
+            return
+        self._is_warming_up = False
+        report = self._nursery.await_report(lambda report: report["event"] == "warm")
+        if report is not None and report["problem"] is not None:
+            self._warm = False
+            self._on_problem(f"{report['problem']}; workers are started fresh")
 
     def start(self, request: StartRequest, inbox: Inbox) -> "CommandWorkers":
         """Start every worker of the request or none. Raises LaunchError."""
+        self.ready()
         commands = {launch.local_rank: _command(request, launch) for launch in request.launches}
         return self.start_commands(request, commands, inbox)
 
@@ -140,13 +208,17 @@ class CommandStarter:
     ) -> "CommandWorkers":
         """As ``start``, with the command of each local rank given."""
         pump = open_pump(self._on_problem)
-        return CommandWorkers(request, commands, inbox, self.living_nursery(), pump)
+        client = self.living_nursery()
+        return CommandWorkers(request, commands, inbox, client, pump, warm=self._warm)
 
     def living_nursery(self) -> NurseryClient:
         """The nursery, or a new one in its place."""
         if not self._nursery.is_alive():
             self._nursery.close()
-            self._nursery = NurseryClient()
+            if self._warm:
+                self._warm = False
+                self._on_problem("the warm process has died; workers are started fresh")
+            self._nursery = NurseryClient.start()
         return self._nursery
 
     def close(self, *, leave_survivors: bool) -> None:
@@ -177,7 +249,10 @@ class CommandWorkers:
         inbox: Inbox,
         client: NurseryClient,
         pump: StreamPump,
+        *,
+        warm: bool = False,
     ) -> None:
+        self._warm = warm
         self._attempt = request.attempt
         self._commands = commands
         self._inbox = inbox
@@ -188,10 +263,14 @@ class CommandWorkers:
         self._start_times: dict[int, str] = {}
         try:
             for launch in request.launches:
-                self._start_one(commands[launch.local_rank], launch)
+                self._request_start(commands[launch.local_rank], launch)
+            for launch in request.launches:
+                self._await_start(commands[launch.local_rank].argv[0], launch.local_rank)
         except LaunchError:
             self._abandon()
             raise
+        if warm:
+            client.request({"op": "expect", "count": len(request.launches)})
         self._pump.start()
         inbox.watch(client.channel, self._read_exits)
         self._watching = True
@@ -222,7 +301,7 @@ class CommandWorkers:
         for relay in self._pump.finish():
             self._client.relay(relay)
 
-    def _start_one(self, command: Command, launch: WorkerLaunch) -> None:
+    def _request_start(self, command: Command, launch: WorkerLaunch) -> None:
         opened: list[int] = []
         try:
             stdio = [0, *open_streams(self._pump, launch, opened)]
@@ -236,13 +315,13 @@ class CommandWorkers:
                         for name, value in launch.env.items()
                     },
                     "fds": [0, 1, 2, *command.fds],
+                    "warm": self._warm,
                 },
                 (*stdio, *command.fds),
             )
         finally:
             for fd in opened:
                 os.close(fd)
-        self._await_start(command.argv[0], launch.local_rank)
 
     def _await_start(self, program: str, local_rank: int) -> None:
         id_ = self._id(local_rank)

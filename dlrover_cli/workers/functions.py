@@ -48,6 +48,9 @@ class FunctionStarter:
         self._on_problem = on_problem
         self._commands = CommandStarter(on_problem)
 
+    def ready(self) -> None:
+        """Nothing has to be loaded ahead."""
+
     def start(self, request: StartRequest, inbox: Inbox) -> Workers:
         """Start every worker of the request or none. Raises LaunchError."""
         if self._start_method != "spawn":

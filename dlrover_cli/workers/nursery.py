@@ -46,7 +46,7 @@ _MOST_DESCRIPTORS = 250  # the kernel takes 253 in one message
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # A terminal or a supervisor may send these to every process it can see; the agent decides.
-_SHIELDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SHIELDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # The interpreter ignores these for itself; programs that it starts expect the default.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _SWEEP_RESCAN_SECONDS = 0.05
@@ -149,20 +149,33 @@ class Nursery:
         self._guarded: dict[int, str] = {}
         self._relays: list[Relay] = []
         self._keep_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._child_ended, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def release(self) -> None:
+        """Close what is open here beside the channel; in a child that goes its own way."""
+        signal.set_wakeup_fd(-1)
+        for fd in (self._child_ended, self._wake):
+            os.close(fd)
+        for relay in self._relays:
+            relay.close()
+
+    def settle_in(self) -> None:
+        """Become the parent of all that is left behind below, and deaf to what the agent hears."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        for signum in SHIELDED:
+            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
         """Handle requests and children until the agent leaves or is gone."""
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        for signum in _SHIELDED:
-            signal.signal(signum, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._child_ended, selectors.EVENT_READ)
             while True:
-                ready = {key.fd for key, _ in selector.select()}
+                ready = {key.fd for key, _ in selector.select(self._idle_after())}
+                if not ready:
+                    self._when_idle()
                 if self._child_ended in ready:
                     os.read(self._child_ended, 4096)
                     self._reap()
@@ -177,7 +190,7 @@ class Nursery:
     def relay(self) -> None:
         """Copy the streams that survivors hold, until they have closed them."""
         self._channel.close()
-        for signum in _SHIELDED:
+        for signum in SHIELDED:
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them from here on
         self._reap()
@@ -189,6 +202,13 @@ class Nursery:
                     if not key.data.copy_once():
                         selector.unregister(key.data.source)
                         key.data.close()
+
+    def _idle_after(self) -> float | None:
+        """Seconds without anything to do after which `_when_idle` is called."""
+        return None
+
+    def _when_idle(self) -> None:
+        """Use the time."""
 
     def _handle_requests(self) -> bool:
         try:
@@ -254,14 +274,9 @@ class Nursery:
     ) -> NoReturn:
         code = errno.EINVAL
         try:
-            os.setsid()
-            end_with_parent()
-            if os.getppid() != parent:
-                os._exit(128 + signal.SIGKILL)
-            signal.set_wakeup_fd(-1)
-            for signum in (*_SHIELDED, *_RESTORED, signal.SIGCHLD):
-                if signum != signal.SIGHUP or not self._keep_hangup_ignored:
-                    signal.signal(signum, signal.SIG_DFL)
+            self._leave_home(parent)
+            for signum in _RESTORED:
+                signal.signal(signum, signal.SIG_DFL)
             argv = [part.encode("latin-1") for part in message["argv"]]
             env = {
                 name.encode("latin-1"): value.encode("latin-1")
@@ -276,21 +291,32 @@ class Nursery:
             os.write(failed, str(code).encode())
             os._exit(127)
 
+    def _leave_home(self, parent: int) -> None:
+        """In a child: a session of its own, an end with its parent's, the default signals."""
+        os.setsid()
+        end_with_parent()
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        for signum in (*SHIELDED, signal.SIGCHLD):
+            if signum != signal.SIGHUP or not self._keep_hangup_ignored:
+                signal.signal(signum, signal.SIG_DFL)
+
     def _signal(self, id_: str, signum: int) -> None:
         for pid, worker in self._workers.items():
             if worker == id_:
                 with contextlib.suppress(OSError):  # gone, or no longer ours to signal
                     os.killpg(pid, signum)
 
-    def _reap(self) -> bool:
-        """Collect every child that ended; return whether any child is left."""
+    def _reap(self) -> None:
+        """Collect every child that ended, and report those that were workers."""
         while True:
             try:
                 pid, wait_status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return False
+                return
             if pid == 0:
-                return True
+                return
             id_ = self._workers.pop(pid, None)
             if id_ is not None:
                 self._report_exit(id_, pid, wait_status, usage)
@@ -312,14 +338,18 @@ class Nursery:
         """Kill everything below this process; return the pids that would not go in time."""
         end = time.monotonic() + deadline
         while True:
-            _kill(_below([os.getpid()], live_processes()))
-            if not self._reap():
-                return []
-            if time.monotonic() >= end:
-                return _below([os.getpid()], live_processes())
+            below = self._all_below()
+            self._reap()
+            if not below or time.monotonic() >= end:
+                return below
+            _kill(below)
             # A child's end cuts the wait short; its length only bounds how stale the list may get.
             if select.select([self._child_ended], [], [], _SWEEP_RESCAN_SECONDS)[0]:
                 os.read(self._child_ended, 4096)
+
+    def _all_below(self) -> list[int]:
+        """Who dies in a sweep: everybody that was started here, and what they started."""
+        return _below([os.getpid()], live_processes())
 
 
 def _place_descriptors(fds: Sequence[int], numbers: Sequence[int], failed: int) -> int:
@@ -442,6 +472,7 @@ def main() -> None:
     sock.set_inheritable(False)
     nursery = Nursery(Channel(sock))
     try:
+        nursery.settle_in()
         nursery.serve()
     except BaseException:
         nursery.kill_everything()

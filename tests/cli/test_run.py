@@ -25,7 +25,7 @@ def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LaunchSettings, list[str]]]:
     """What reached the launcher, which is not started."""
     calls: list[tuple[LaunchSettings, list[str]]] = []
-    stand_in(monkeypatch, "run", launch=lambda settings, argv: calls.append((settings, argv)))
+    stand_in(monkeypatch, "run", prepare=lambda settings, argv: calls.append((settings, argv)))
     return calls
 
 
@@ -36,10 +36,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **members: object) -> N
 
 
 def failing_launch(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def launch(settings: LaunchSettings, argv: list[str]) -> None:
+    def prepare(settings: LaunchSettings, argv: list[str]) -> None:
         raise error
 
-    stand_in(monkeypatch, "run", launch=launch)
+    stand_in(monkeypatch, "run", prepare=prepare)
 
 
 def console(monkeypatch: pytest.MonkeyPatch, *argv: str) -> object:

@@ -19,7 +19,7 @@ from tests.workers.helpers import SLEEP, python, read_pid
 
 @pytest.fixture
 def client(process_token):
-    client = NurseryClient()
+    client = NurseryClient.start()
     yield client
     client.close()
 
@@ -263,7 +263,7 @@ def test_a_sweep_wins_against_processes_that_keep_forking(client, tmp_path):
 
 
 def test_a_closed_channel_ends_everything_below(process_token, tmp_path):
-    client = NurseryClient()
+    client = NurseryClient.start()
     daemon = tmp_path / "daemon"
     pid = start(client, "0/0", [sys.executable, *python(DAEMONS, str(daemon))])["pid"]
     eventually(lambda: read_pid(daemon))
@@ -275,7 +275,7 @@ def test_a_closed_channel_ends_everything_below(process_token, tmp_path):
 def test_guarded_strangers_end_with_a_vanished_agent(process_token):
     stranger = subprocess.Popen([sys.executable, *python(SLEEP)], start_new_session=True)
     bystander = subprocess.Popen([sys.executable, *python(SLEEP)])
-    client = NurseryClient()
+    client = NurseryClient.start()
     client.request({"op": "guard", "pids": [stranger.pid]})
     client.close()
     assert stranger.wait(10) == -signal.SIGKILL
@@ -285,7 +285,7 @@ def test_guarded_strangers_end_with_a_vanished_agent(process_token):
 
 
 def test_leaving_spares_what_is_left(process_token, tmp_path):
-    client = NurseryClient()
+    client = NurseryClient.start()
     pid = start(client, "0/0", ["sleep", "60"])["pid"]
     # Its own end would take its children with it: a worker is killed with its parent.
     script = "sleep 60 & echo $! > $1"
@@ -299,7 +299,7 @@ def test_leaving_spares_what_is_left(process_token, tmp_path):
 
 
 def test_a_forked_helper_of_the_agent_does_not_hold_the_channel_open(process_token):
-    client = NurseryClient()
+    client = NurseryClient.start()
     pid = start(client, "0/0", ["sleep", "60"])["pid"]
     helper = os.fork()
     if helper == 0:
@@ -324,7 +324,7 @@ def test_signals_that_everybody_gets_do_not_end_it(client):
 
 
 def test_a_bug_in_it_still_takes_its_workers_with_it(process_token, tmp_path):
-    client = NurseryClient()
+    client = NurseryClient.start()
     daemon = tmp_path / "daemon"
     pid = start(client, "0/0", [sys.executable, *python(DAEMONS, str(daemon))])["pid"]
     eventually(lambda: read_pid(daemon))

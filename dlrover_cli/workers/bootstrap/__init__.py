@@ -7,7 +7,7 @@ which is all that ever runs inside a worker. A worker that is forked instead of 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 # The names are repeated in site/sitecustomize.py, which cannot import anything from here.
@@ -47,3 +47,14 @@ def bootstrap_environment(
     if original is not None:
         prepared[_ORIGINAL_PATH] = original
     return prepared
+
+
+def restore_python_path(environ: MutableMapping[str, str]) -> None:
+    """Undo what `bootstrap_environment` did to ``PYTHONPATH``, for a worker that needs no site."""
+    if not environ.get("PYTHONPATH", "").startswith(str(_SITE)):
+        return
+    original = environ.pop(_ORIGINAL_PATH, None)
+    if original is None:
+        del environ["PYTHONPATH"]
+    else:
+        environ["PYTHONPATH"] = original

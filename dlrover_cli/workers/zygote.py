@@ -1,0 +1,211 @@
+"""A nursery that has torch loaded: it forks workers instead of starting interpreters.
+
+It is forked from a launcher that has imported torch and has one thread, or executed where there is
+no such launcher. It loads what a training needs while the agent is in its rendezvous, then serves
+requests as every nursery does. A request with ``"warm": true`` becomes a fork that runs the Python
+program of its ``argv``; everything else is executed as in a cold nursery.
+
+The zygote never runs a tensor operation, never touches a device and has one thread, since a fork
+copies no other. Should loading leave it with more, it says so and forks nothing.
+
+More requests       {"op": "expect", "count"}             when idle, fork so many ahead
+More reports        {"event": "warm", "problem": str | null, "seconds"}
+"""
+
+import gc
+import importlib
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from dlrover_cli.workers.nursery import Channel, Nursery
+from dlrover_cli.workers.warm_worker import WarmWorker
+
+_BROKEN = 70
+_IDLE_SECONDS = 0.5
+_SOURCE = (
+    "import sys; from dlrover_cli.workers.zygote import main; main(int(sys.argv[1]), sys.argv[2:])"
+)
+
+
+def command(channel: int, preloads: Sequence[str]) -> list[str]:
+    """How a zygote is executed; it has the interpreter options that workers have."""
+    return [sys.executable, "-u", "-c", _SOURCE, str(channel), *preloads]
+
+
+def main(channel: int, preloads: Sequence[str]) -> None:
+    """An executed zygote; a worker that is forked from it returns from here at its end."""
+    become_zygote(socket.socket(fileno=channel), preloads)
+
+
+def become_zygote(sock: socket.socket, preloads: Sequence[str]) -> None:
+    """Serve the agent at the other end, and do not return from that; return at a worker's end.
+
+    Whatever ends a worker, an exception too, comes out of here for the interpreter to deal with.
+    """
+    sock.set_inheritable(False)
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # a worker has its script's directory there instead of the launcher's
+    own_pid = os.getpid()
+    zygote = Zygote(Channel(sock), tuple(preloads))
+    try:
+        worker = zygote.raise_worker()
+    # Nothing may come out of here that is not a worker's: below us is a launcher's stack.
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        if os.getpid() == own_pid:
+            zygote.kill_everything()
+        os._exit(_BROKEN)
+    if worker is None:
+        os._exit(0)
+    worker.run()
+
+
+class _Born(BaseException):
+    """Takes a forked worker out of the zygote's stack."""
+
+    def __init__(self, worker: WarmWorker) -> None:
+        self.worker = worker
+
+
+class Zygote(Nursery):
+    """Serves one agent; its children are workers in all but name."""
+
+    def __init__(self, channel: Channel, preloads: Sequence[str]) -> None:
+        super().__init__(channel)
+        self._preloads = preloads
+        self._trusted = False
+        self._waiting: dict[int, Channel] = {}
+        """Forked ahead: by pid, the channel that each waits at."""
+        self._expected = 0
+
+    def raise_worker(self) -> WarmWorker | None:
+        """Serve until the agent leaves. Returns a worker in each process that is forked."""
+        self.settle_in()
+        self._warm_up()
+        try:
+            self.serve()
+        except _Born as born:
+            return born.worker
+        return None
+
+    def _warm_up(self) -> None:
+        started = time.monotonic()
+        problem = load(self._preloads)
+        if problem is None and not is_single_threaded():
+            problem = "loading the modules for the workers has left a thread running"
+        self._trusted = problem is None
+        gc.collect()
+        gc.freeze()  # what is never collected is never written to, and stays shared
+        self._channel.send(
+            {"event": "warm", "problem": problem, "seconds": time.monotonic() - started}
+        )
+
+    def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
+        if message["op"] == "expect":
+            self._expected = message["count"] if self._trusted else 0
+        else:
+            super()._handle(message, fds)
+
+    def _fork_worker(self, message: dict[str, Any], fds: list[int]) -> int:
+        if not message.get("warm") or not self._trusted:
+            return super()._fork_worker(message, fds)
+        ready = self._wake_one(message, fds)
+        if ready is not None:
+            return ready
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._leave_home(parent)
+            self._forget_everything()
+            raise _Born(WarmWorker.from_message(message, fds))
+        return pid
+
+    def _idle_after(self) -> float | None:
+        return _IDLE_SECONDS if len(self._waiting) < self._expected else None
+
+    def _when_idle(self) -> None:
+        """Fork one ahead; one at a time, since requests may come in between."""
+        parent = os.getpid()
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._leave_home(parent)
+            self._forget_everything()
+            raise _Born(_await_birth(Channel(theirs)))
+        theirs.close()
+        self._waiting[pid] = Channel(ours)
+
+    def _wake_one(self, message: dict[str, Any], fds: list[int]) -> int | None:
+        while self._waiting:
+            pid, channel = self._waiting.popitem()
+            try:
+                channel.send(message, fds)
+            except OSError:  # somebody killed it while it waited
+                continue
+            finally:
+                channel.close()
+            return pid
+        return None
+
+    def _all_below(self) -> list[int]:
+        return [pid for pid in super()._all_below() if pid not in self._waiting]
+
+    def kill_everything(self) -> None:
+        self._dismiss()
+        super().kill_everything()
+
+    def _dismiss(self) -> None:
+        """Those that wait end when their channels close."""
+        for channel in self._waiting.values():
+            channel.close()
+        self._waiting.clear()
+
+    def relay(self) -> None:
+        self._dismiss()
+        super().relay()
+
+    def _forget_everything(self) -> None:
+        """In a child: what is open here is the zygote's business."""
+        self._channel.close()
+        self._dismiss()
+        self.release()
+
+
+def _await_birth(channel: Channel) -> WarmWorker:
+    """Wait to be needed; end if the zygote goes."""
+    while True:
+        try:
+            for message, fds in channel.receive():
+                channel.close()
+                return WarmWorker.from_message(message, fds)
+        except EOFError:
+            os._exit(0)
+
+
+def load(modules: Sequence[str]) -> str | None:
+    """Import these; the first problem in words, or None."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        # Whatever a module of somebody else's does when it is imported, sys.exit() included.
+        except BaseException as error:  # noqa: BLE001
+            return f"{name} cannot be loaded ahead: {type(error).__name__}: {error}"
+    return None
+
+
+def is_single_threaded() -> bool:
+    """Whether a fork leaves this process with one thread.
+
+    OpenBLAS ends its threads at a fork, in the parent too, so the look comes after one.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task")) == 1
