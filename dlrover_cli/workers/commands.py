@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,8 @@ class HelperProcess(Protocol):
 
     def wait(self) -> int: ...
 
+    def kill(self) -> None: ...
+
 
 class ForkedProcess:
     """A child of ours that `subprocess` did not start."""
@@ -56,6 +59,10 @@ class ForkedProcess:
     def wait(self) -> int:
         status = self._wait(0)
         return 0 if status is None else status
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self._pid, signal.SIGKILL)
 
     def _wait(self, options: int) -> int | None:
         if self._status is None:
@@ -159,6 +166,11 @@ class NurseryClient:
         if not self._relays:
             self._process.wait()
 
+    def kill(self) -> None:
+        """End the nursery at once; nothing has been started there."""
+        self._process.kill()
+        self.close()
+
     def close(self) -> None:
         """End the nursery and everything below it, unless it was left alone before."""
         self.channel.close()
@@ -191,8 +203,8 @@ class CommandStarter:
         """Wait until workers can be started; for a zygote, until it has loaded what they need."""
         if not self._is_warming_up:
             return
-        self._is_warming_up = False
         report = self._nursery.await_report(lambda report: report["event"] == "warm")
+        self._is_warming_up = False
         if report is not None and report["problem"] is not None:
             self._warm = False
             self._on_problem(f"{report['problem']}; workers are started fresh")
@@ -223,7 +235,10 @@ class CommandStarter:
 
     def close(self, *, leave_survivors: bool) -> None:
         """End the nursery; unless told to leave them, it kills whatever is left below it."""
-        if leave_survivors:
+        if self._is_warming_up:
+            self._is_warming_up = False
+            self._nursery.kill()
+        elif leave_survivors:
             self._nursery.leave()
         else:
             self._nursery.close()

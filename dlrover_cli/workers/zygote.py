@@ -12,6 +12,7 @@ More requests       {"op": "expect", "count"}             when idle, fork so man
 More reports        {"event": "warm", "problem": str | null, "seconds"}
 """
 
+import contextlib
 import gc
 import importlib
 import os
@@ -95,15 +96,16 @@ class Zygote(Nursery):
 
     def _warm_up(self) -> None:
         started = time.monotonic()
+        gc.disable()  # imports make next to no garbage
         problem = load(self._preloads)
         if problem is None and not is_single_threaded():
             problem = "loading the modules for the workers has left a thread running"
         self._trusted = problem is None
-        gc.collect()
         gc.freeze()  # what is never collected is never written to, and stays shared
-        self._channel.send(
-            {"event": "warm", "problem": problem, "seconds": time.monotonic() - started}
-        )
+        gc.enable()
+        seconds = time.monotonic() - started
+        with contextlib.suppress(OSError):  # the agent is gone, as the next look will show
+            self._channel.send({"event": "warm", "problem": problem, "seconds": seconds})
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         if message["op"] == "expect":

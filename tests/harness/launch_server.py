@@ -31,7 +31,20 @@ from typing import Any
 
 TOKEN_VARIABLE = "DLROVER_TEST_TOKEN"
 MAX_REQUEST = 1 << 20
-PRELOAD = ("torch.distributed.run", "dlrover_cli.cli.run", "dlrover_cli.launch.run")
+PRELOAD = (
+    "torch.distributed.run",
+    "dlrover_cli.cli.run",
+    "dlrover_cli.launch.run",
+    "dlrover_cli.launch.compose",
+    "dlrover_cli.launch.from_settings",
+    "dlrover_cli.launch.helpers",
+    # What a zygote loads, which then has nothing left to do.
+    "numpy",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch.optim",
+    "torch._dynamo",
+)
 
 
 @dataclass(slots=True)
