@@ -64,6 +64,7 @@ def main() -> None:
         report(f"epoch {epoch + 1}/{options.epochs}: loss {mean:.4f}, step {step}")
         save_checkpoint(options.checkpoint, model, optimizer, epochs=epoch + 1)
 
+    del ddp_model  # while the group lives: it waits for the group's thread, holding Python's lock
     dist.destroy_process_group()
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -52,16 +52,14 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
             check_script(settings, os.environ)
             hand_over_to_torchrun(settings)
         return None
-    prepared = Launch(
-        settings, argv, report, signals, resume, plan_worker_start(settings, os.environ)
-    )
-    with reporting_failure(report), _watched(prepared):
+    with reporting_failure(report), _watched(report, signals):
         check_script(settings, os.environ)
+        worker_start = plan_worker_start(settings, os.environ)
         asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
         _limit_threads(asked)
         import dlrover_cli.launch.compose
         import dlrover_cli.launch.from_settings  # noqa: F401
-    return prepared
+    return Launch(settings, argv, report, signals, resume, worker_start)
 
 
 def run(prepared: Launch, zygote: NurseryClient | None) -> None:
@@ -70,13 +68,13 @@ def run(prepared: Launch, zygote: NurseryClient | None) -> None:
     ``zygote`` is one that was forked from this process, if it was. The result file is written on
     every way out.
     """
-    with reporting(prepared.report), _watched(prepared):
+    with reporting(prepared.report), _watched(prepared.report, prepared.signals):
         _run_in_session(prepared, zygote)
 
 
 @contextmanager
-def _watched(prepared: Launch) -> Iterator[None]:
-    with handing_on_errors(prepared.report, os.environ), interruptible(prepared.signals):
+def _watched(report: RunReport, signals: Iterable[signal.Signals]) -> Iterator[None]:
+    with handing_on_errors(report, os.environ), interruptible(signals):
         yield
 
 

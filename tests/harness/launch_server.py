@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import termios
 import types
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def become_launcher(job: dict[str, Any]) -> None:
     stamp_token(job["env"][TOKEN_VARIABLE])
     os.environ.clear()
     os.environ.update(job["env"])
+    tempfile.tempdir = None  # some import has asked for it already
     os.chdir(job["cwd"])
 
     script = job["script"]

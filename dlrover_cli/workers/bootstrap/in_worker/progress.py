@@ -7,7 +7,7 @@ step per round.
 """
 
 import sys
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 from . import page as layout
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_OPTIMIZERS = 100_000
+_LAST_WORK_SECONDS = 0.002
 
 
 class Progress:
@@ -37,7 +38,12 @@ class Progress:
 
         def update(group: "Any") -> None:
             original(group)
-            if group is not None and self._page is not None:
+            if group is None:
+                # The group's thread may need the interpreter lock to let go of its last work, and
+                # whoever drops the group, a DDP model at the end of main() perhaps, holds the lock
+                # while it waits for the thread: for ever, unless the thread is done by then.
+                sleep(_LAST_WORK_SECONDS)
+            elif self._page is not None:
                 self._page.write(layout.PHASE, layout.TRAINING)
 
         distributed._update_default_pg = update  # type: ignore[attr-defined]
