@@ -3,7 +3,7 @@
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
@@ -35,9 +35,9 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
             hand_over_to_torchrun(settings)
             return
         signals = parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
-        with handing_on_errors(report, os.environ), interruptible(signals):
+        with handing_on_errors(report, os.environ), interruptible(signals) as raise_swallowed:
             check_script(settings, os.environ)
-            _run_in_session(settings, argv, report, resume)
+            _run_in_session(settings, argv, report, resume, raise_swallowed)
 
 
 def say(line: str) -> None:
@@ -49,11 +49,15 @@ def say(line: str) -> None:
 
 
 def _run_in_session(
-    settings: LaunchSettings, argv: Sequence[str], report: RunReport, resume: Resume | None
+    settings: LaunchSettings,
+    argv: Sequence[str],
+    report: RunReport,
+    resume: Resume | None,
+    raise_swallowed: Callable[[], None],
 ) -> None:
     session = open_session(report, os.environ, say, {"argv": list(argv)}, resume)
     try:
-        _run(settings, session)
+        _run(settings, session, raise_swallowed)
     except BaseException as error:
         _replace_this_node(session, argv)
         session.close(error)
@@ -63,7 +67,7 @@ def _run_in_session(
     session.close(None)
 
 
-def _run(settings: LaunchSettings, session: Session) -> None:
+def _run(settings: LaunchSettings, session: Session, raise_swallowed: Callable[[], None]) -> None:
     roots = plugin_roots(settings)
     # Both of these start interpreters that come up while this one imports torch.
     advisers = Advisers(settings, roots, session.events.record, session.run_directory)
@@ -80,6 +84,7 @@ def _run(settings: LaunchSettings, session: Session) -> None:
         # What the workers inherit, as under torchrun.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
+        raise_swallowed()
         run_agent(config, entrypoint, args, session, roots, advisers, starter)
     finally:
         advisers.chain.close()
