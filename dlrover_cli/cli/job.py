@@ -34,7 +34,9 @@ def main(args: list[str] | None = None) -> int:
     try:
         code = command.main(args, prog_name=PROG, standalone_mode=False)
     except typer.TyperException as error:
-        raise UsageError(error.format_message(), hint=f"See {PROG} --help") from error
+        context = getattr(error, "ctx", None)
+        asked = PROG if context is None else context.command_path
+        raise UsageError(error.format_message(), hint=f"See {asked} --help") from error
     return code if isinstance(code, int) else ExitCode.SUCCESS
 
 
