@@ -15,7 +15,7 @@ from dlrover_cli.launch.outcome import RunReport, reporting
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.session import Session, open_session
-from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun
+from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun, without_effect
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.streams import fill_standard_descriptors
 
@@ -32,6 +32,8 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
         check_compat(settings)
         if settings.compat == "torchrun":
             check_script(settings, os.environ)
+            if idle := without_effect(settings):
+                say(f"without effect under --compat=torchrun: {', '.join(idle)}")
             hand_over_to_torchrun(settings)
             return
         signals = parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
