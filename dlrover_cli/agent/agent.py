@@ -10,8 +10,9 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,7 @@ _DEPARTURE_SECONDS = 1.0
 _STORE_SECONDS = 10.0
 _WARM_UP_SECONDS = 86_400.0  # imports take what they take, as they would in the workers
 _PEER_STACKS_SECONDS = 0.5
+_SILENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,9 @@ class LocalElasticAgent(SimpleElasticAgent):
                 return RunResult(state=WorkerState.SUCCEEDED)
             except SignalException as caught:
                 self._options.record("signal", signal=caught.sigval.name)
-                self._announce_departure(caught.sigval)
-                self._shutdown(caught.sigval, self._shutdown_timeout)
+                with self._telling_of_patience(caught.sigval):
+                    self._announce_departure(caught.sigval)
+                    self._shutdown(caught.sigval, self._shutdown_timeout)
                 raise
             finally:
                 self._shutdown(signal.SIGTERM, self._shutdown_timeout)
@@ -614,6 +617,22 @@ class LocalElasticAgent(SimpleElasticAgent):
                     pass
 
     # ---- stopping ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _telling_of_patience(self, signum: signal.Signals) -> Iterator[None]:
+        """Whoever pressed Ctrl-C should not wonder for half a minute whether it was noticed."""
+        line = (
+            f"{signum.name} received: the workers have {self._shutdown_timeout} s to end; "
+            "a second signal kills them at once"
+        )
+        timer = threading.Timer(_SILENCE_SECONDS, self._options.say, [line])
+        timer.name = "patience"
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
     @prof
     def _stop_workers(self, worker_group: WorkerGroup, *args: Any, **kwargs: Any) -> None:

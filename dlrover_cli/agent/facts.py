@@ -20,6 +20,7 @@ from dlrover_cli.workers.stacks import odd_one_out, summarise
 
 _LOG_TAIL_LINES = 40
 _LOG_TAIL_CHARACTERS = 8_000
+_LONGEST_LINE = 200
 _LONGEST_DUMP = 1 << 16
 _LONGEST_RECORD = 1 << 20
 # What a rank says when a peer went away: true, but never the reason.
@@ -205,6 +206,14 @@ def describe_status(failure: WorkerFailure) -> str:
     return failure.message or "does not move"
 
 
+def describe_end(failure: WorkerFailure) -> str:
+    """How a worker ended and, where an exception ended it, which one; one line of words."""
+    status = describe_status(failure)
+    if failure.exception_type is None:
+        return status
+    return f"{status} ({_first_line(failure)})"
+
+
 def signal_name(signum: int) -> str:
     try:
         return signal.Signals(signum).name
@@ -360,8 +369,13 @@ def _one_line(failure: WorkerFailure) -> str:
     line = f"rank {failure.global_rank} {describe_status(failure)}"
     if failure.exit_code is None and failure.signal is None:
         return line
-    headline = _headline(failure).partition("\n")[0][:200]
+    headline = _first_line(failure)
     return f"{line}: {headline}" if headline else line
+
+
+def _first_line(failure: WorkerFailure) -> str:
+    # An exception without words leaves its name and a colon.
+    return _headline(failure).strip().partition("\n")[0][:_LONGEST_LINE].removesuffix(":")
 
 
 def _tail_without(tail: str, traceback: str) -> str:

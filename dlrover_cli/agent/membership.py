@@ -10,6 +10,7 @@ from dlrover_cli.telemetry.events import Recorder
 from dlrover_cli.workers.inbox import Inbox
 
 _STOP_SECONDS = 1.0
+_LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class MembershipWatch:
     """Calls ``num_nodes_waiting`` every ``interval`` seconds in a thread of its own.
 
     A handler that is slow delays only the next question; one that raises is recorded once and asked
-    again. Posts one NodesWaiting and ends.
+    again, less and less often: torch's store, once it is lost, fills stderr at each question. Posts
+    one NodesWaiting and ends.
     """
 
     def __init__(
@@ -51,7 +53,8 @@ class MembershipWatch:
 
     def _run(self) -> None:
         complained = False
-        while not self._stop.wait(self._interval):
+        pause = self._interval
+        while not self._stop.wait(pause):
             try:
                 count = int(self._handler.num_nodes_waiting())
             except Exception as error:  # noqa: BLE001 - the fence around a user's handler
@@ -63,7 +66,9 @@ class MembershipWatch:
                         f"the rendezvous handler raised in num_nodes_waiting ({what}); "
                         "the job goes on and new nodes may go unnoticed"
                     )
+                pause = min(2 * pause, max(self._interval, _LONGEST_PAUSE))
                 continue
+            pause = self._interval
             if count > 0:
                 self._inbox.post(NodesWaiting(self, count))
                 return

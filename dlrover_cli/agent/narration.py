@@ -1,6 +1,6 @@
 """One line for people about every decision."""
 
-from dlrover_cli.agent.facts import describe_status
+from dlrover_cli.agent.facts import describe_end
 from dlrover_cli.agent.judge import Settlement
 from dlrover_cli.failover.decide import Action
 
@@ -16,17 +16,23 @@ _FOLLOWS = {
 
 def narrate(settlement: Settlement) -> str:
     """What happened, what follows, who decided so and why."""
-    decision, failure, verdict = settlement.decision, settlement.failure, settlement.verdict
+    decision, failure = settlement.decision, settlement.failure
     follows = _FOLLOWS[decision.action]
     if failure is None:
         return f"{decision.reason}: {follows}"
     root = failure.root_cause
     what = f"the workers of {failure.host} failed"
     if root is not None:
-        what = f"rank {root.global_rank} on {failure.host} {describe_status(root)}"
-    because = decision.reason
-    if verdict is not None and verdict.decided_by != "default":
-        because = f"{verdict.decided_by}: {verdict.reason}; {because}"
+        what = f"rank {root.global_rank} on {failure.host} {describe_end(root)}"
+    because = reason_of(settlement)
     if settlement.backoff > 0 and decision.action not in (Action.FAIL, Action.ABORT):
         because = f"{because}; after {settlement.backoff:g} s"
     return f"{what}: {follows} ({because})"
+
+
+def reason_of(settlement: Settlement) -> str:
+    """Why this follows: who said so with which words, and what the budgets say."""
+    verdict, reason = settlement.verdict, settlement.decision.reason
+    if verdict is None or verdict.decided_by == "default":
+        return reason
+    return f"{verdict.decided_by}: {verdict.reason}; {reason}"

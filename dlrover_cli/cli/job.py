@@ -3,7 +3,6 @@
 A command returns its exit code, or None for success, and raises DlroverError with a sentence.
 """
 
-import os
 import sys
 from signal import SIGINT
 from typing import Annotated, NoReturn
@@ -13,6 +12,7 @@ import typer.main
 
 from dlrover_cli import __version__
 from dlrover_cli.cli import job_failover
+from dlrover_cli.cli.stdout import printing
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
 
@@ -34,7 +34,9 @@ def main(args: list[str] | None = None) -> int:
     try:
         code = command.main(args, prog_name=PROG, standalone_mode=False)
     except typer.TyperException as error:
-        raise UsageError(error.format_message(), hint=f"See {PROG} --help") from error
+        context = getattr(error, "ctx", None)
+        asked = PROG if context is None else context.command_path
+        raise UsageError(error.format_message(), hint=f"See {asked} --help") from error
     return code if isinstance(code, int) else ExitCode.SUCCESS
 
 
@@ -45,9 +47,8 @@ def console() -> NoReturn:
 
 def _exit_code() -> int:
     try:
-        code = main()
-        sys.stdout.flush()
-        return code
+        with printing():
+            return main()
     except DlroverError as error:
         print(f"{PROG}: error: {error.message.rstrip('.')}", file=sys.stderr)
         if error.hint:
@@ -55,10 +56,6 @@ def _exit_code() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return from_signal(SIGINT)
-    except BrokenPipeError:
-        # Somebody looked at the first lines with `head`; what they saw is what they wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.SUCCESS
 
 
 @app.callback()

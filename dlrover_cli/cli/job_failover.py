@@ -15,6 +15,7 @@ from dlrover_cli.config.files import read_config_file
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import UsageError
 from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.failover import rule_values
 from dlrover_cli.failover.advice import Adviser
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.extension import ExtensionAdviser, OnError
@@ -56,7 +57,8 @@ def replay_failures(
         list[str] | None,
         typer.Option(
             metavar="STRATEGY",
-            help="Exit with 1 unless this is decided, for every failure, or once per failure.",
+            help="Exit with 1 unless this is decided: normal, node, global or abort, for every "
+            "failure, or once per failure.",
         ),
     ] = None,
     timeout: Annotated[
@@ -122,12 +124,12 @@ def _expected(
 
 
 def _strategy(name: str) -> FailoverStrategy:
-    """`NODE_FAILOVER`, or `node` for short."""
-    whole = name.upper().removesuffix("_FAILOVER") + "_FAILOVER"
-    if whole not in FailoverStrategy.__members__:
+    """The full name in any case, or the short one of a rules file."""
+    try:
+        return rule_values.strategy(name)
+    except rule_values.BadValue as error:
         known = ", ".join(FailoverStrategy.__members__)
-        raise UsageError(f"--expect={name} is no strategy", hint=f"there are: {known}")
-    return FailoverStrategy[whole]
+        raise UsageError(f"--expect={name} is no strategy", hint=f"there are: {known}") from error
 
 
 def _all_rules(path: Path | None) -> RuleSet:

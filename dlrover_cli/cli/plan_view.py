@@ -57,9 +57,16 @@ class Plan(Protocol):
     def notes(self) -> Sequence[str]: ...
 
 
+class PipeConsole(Console):
+    """Tells its caller that the reader has gone; Rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def render(plan: Plan, console: Console | None = None) -> None:
     """Print the plan: settings with what was asked for first, what runs where, what to know."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
+    console = console or PipeConsole(highlight=False, markup=False, emoji=False)
     _show_settings(console, plan.settings)
     _show_commands(console, plan.ranks)
     _show_environment(console, plan.ranks)

@@ -16,6 +16,7 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dlrover_cli.cli import COMPLETE_VARIABLE, PROG
+from dlrover_cli.cli.stdout import printing
 from dlrover_cli.config.argv import normalise_argv
 from dlrover_cli.config.derive import check_settings
 from dlrover_cli.config.resolve import resolve_settings
@@ -105,7 +106,9 @@ def read_settings(argv: Sequence[str]) -> LaunchSettings:
     # Most usage errors are found without Typer, and are told nearly twice as fast without it.
     from dlrover_cli.cli.typer_adapter import read_flags
 
-    return resolve_settings(read_flags(tokens, os.environ), os.environ, Path())
+    with printing():  # --help and --version
+        flags = read_flags(tokens, os.environ)
+    return resolve_settings(flags, os.environ, Path())
 
 
 def explain(error: DlroverError) -> None:
@@ -144,12 +147,8 @@ def _show_plan(settings: LaunchSettings) -> None:
     check_settings(settings)
     with contextlib.redirect_stdout(sys.stderr):  # a plugin may print while it loads
         plan = make_plan(settings)
-    try:
+    with printing():
         if settings.json_output:
             print(to_json(plan))
         else:
             render(plan)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Somebody looked at the first lines with `head`; what they saw is what they wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

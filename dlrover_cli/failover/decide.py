@@ -114,4 +114,6 @@ def _count(what: str, number: int, limit: int) -> str:
 def _spent(what: str, limit: int) -> str:
     if limit == 0:
         return f"no {what}s allowed"
+    if limit == 1:
+        return f"the only {what} is spent"
     return f"all {limit} {what}s are spent"

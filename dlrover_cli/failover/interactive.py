@@ -1,12 +1,13 @@
 """Asking a person: the failure on the terminal, and one key for each thing that can be done."""
 
 import os
+import select
+import shlex
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, WorkerFailure
 from dlrover_cli.errors import UsageError
@@ -24,17 +25,38 @@ _MENU = (
     "[l] open the log          [t] traceback with local variables\n"
 )
 _TRACEBACK_LINES = 12
+_LONGEST_LINE = 4096
 
 
-@dataclass(frozen=True, slots=True)
 class Terminal:
-    """Both directions of a terminal; one file object cannot serve them, it is not seekable."""
+    """A terminal to ask at. ``close`` ends a question that nobody has answered yet."""
 
-    reader: TextIO
-    writer: TextIO
+    def __init__(self, path: str = "/dev/tty") -> None:
+        self.reader = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+        self.writer = open(path, "w")  # noqa: SIM115 - for as long as there are questions
+        self._end, self._ended = os.pipe2(os.O_CLOEXEC)
+        self._reading = threading.Lock()
+        self._closed = False
+
+    def read_line(self) -> str:
+        """What was typed; empty if the terminal, or whoever asked, is gone."""
+        with self._reading:
+            if self._closed:
+                return ""
+            # A plain read could not be ended: Ctrl-C would wait for the answer to the question.
+            poll = select.poll()
+            for fd in (self.reader, self._end):
+                poll.register(fd, select.POLLIN)
+            if self._end in dict(poll.poll()):
+                return ""
+            return os.read(self.reader, _LONGEST_LINE).decode(errors="replace")
 
     def close(self) -> None:
-        self.reader.close()
+        os.write(self._ended, b"\0")
+        with self._reading:
+            self._closed = True
+            for fd in (self.reader, self._end, self._ended):
+                os.close(fd)
         self.writer.close()
 
 
@@ -63,13 +85,13 @@ class TerminalAdviser:
             self._show(info, suggestion)
             while True:
                 self._write("> ")
-                line = self._terminal.reader.readline()
+                line = self._terminal.read_line()
                 if not line:
                     return suggestion
                 verdict = self._answer(line.strip().lower(), info, suggestion)
                 if verdict is not None:
                     return verdict
-        except OSError:
+        except (OSError, ValueError):  # ValueError: closed by us
             return suggestion
 
     def close(self) -> None:
@@ -103,9 +125,10 @@ class TerminalAdviser:
             lines = root.traceback.splitlines()[-_TRACEBACK_LINES:]
             self._write("".join(f"  {line}\n" for line in lines))
         self._write(f"restarts left: {info.restarts_left}\n{_MENU}")
-        self._write(
-            f"Enter: {suggestion.strategy.value} ({suggestion.decided_by}: {suggestion.reason})\n"
-        )
+        enter = f"{suggestion.strategy.value} ({suggestion.decided_by}: {suggestion.reason})"
+        if suggestion.strategy is FailoverStrategy.NORMAL_FAILOVER and not info.restarts_left:
+            enter += "; with no restarts left, the job fails"
+        self._write(f"Enter: {enter}\n")
 
     def _open_log(self, info: AgentFailureInfo) -> None:
         path = self._log_of(info)
@@ -117,9 +140,15 @@ class TerminalAdviser:
             self._write(f"{path}\n")
             return
         terminal = self._terminal
-        subprocess.run(
-            [pager, str(path)], stdin=terminal.reader, stdout=terminal.writer, check=False
-        )
+        try:
+            subprocess.run(
+                [*shlex.split(pager), str(path)],
+                stdin=terminal.reader,
+                stdout=terminal.writer,
+                check=False,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a quotation mark too few
+            self._write(f"PAGER={pager} cannot be started: {error}\n{path}\n")
 
     def _write(self, text: str) -> None:
         self._terminal.writer.write(text)
@@ -130,7 +159,7 @@ def open_terminal() -> Terminal:
     """The terminal to ask at, or a sentence about why there is none."""
     if os.isatty(0) and os.isatty(2):
         try:
-            return Terminal(open("/dev/tty"), open("/dev/tty", "w"))
+            return Terminal()
         except OSError:
             pass
     raise UsageError(

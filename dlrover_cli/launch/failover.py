@@ -5,6 +5,7 @@ from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.rendezvous.faults import hosts_port
 
 _DECISION_MARGIN = 30.0
+_A_PERSONS_TIME = 7 * 24 * 3600.0  # who is asked on Friday may answer on Monday
 
 
 def limits_of(config: LaunchConfig) -> Limits:
@@ -14,6 +15,8 @@ def limits_of(config: LaunchConfig) -> Limits:
 
 def decision_timeout_of(config: LaunchConfig) -> float:
     """How long peers wait for a decision before they go on without the node that has to make it."""
+    if config.interactive:
+        return _A_PERSONS_TIME
     return config.failover_timeout + _DECISION_MARGIN
 
 

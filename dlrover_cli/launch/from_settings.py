@@ -209,6 +209,14 @@ def _std(text: str, settings: LaunchSettings, name: str) -> Std | dict[int, Std]
 def _numa_options(settings: LaunchSettings) -> Any:
     if settings.numa_binding is None:
         return None
+    from torch import cuda
     from torch.numa.binding import AffinityMode, NumaOptions
 
+    if not cuda.is_available():
+        raise ConfigError(
+            f"{settings.origin('numa_binding').subject} binds each worker to the CPUs close to its "
+            "GPU, and torch sees no GPU here",
+            setting="numa_binding",
+            hint="leave it out on a node without GPUs",
+        )
     return NumaOptions(affinity_mode=AffinityMode(settings.numa_binding))

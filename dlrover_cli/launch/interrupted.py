@@ -6,12 +6,14 @@ the default would be to die on the spot, with neither result nor reason.
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import from_signal
+
+_PYTHONS_CTRL_C = signal.default_int_handler
 
 
 class Interrupted(DlroverError):
@@ -24,23 +26,39 @@ class Interrupted(DlroverError):
 
 
 @contextmanager
-def interruptible(signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """Raise Interrupted out of the block when one of the signals arrives.
+def interruptible(signals: Iterable[signal.Signals]) -> Iterator[Callable[[], None]]:
+    """Raise Interrupted out of the block when one of the signals arrives; Ctrl-C stays Ctrl-C.
 
-    Ignored ones stay ignored, and Python's own way with Ctrl-C stays. Outside the main thread
-    handlers cannot be installed and this does nothing.
+    What is being imported may swallow the exception: torch tries numpy in C++ and goes on without.
+    The block gets a function that raises such a signal again, to be called when imports are over.
+
+    Ignored signals, and those that somebody else handles, stay so. Outside the main thread handlers
+    cannot be installed and this does nothing.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
-    ours = [s for s in signals if in_main_thread and signal.getsignal(s) == signal.SIG_DFL]
+    before = {s: signal.getsignal(s) for s in signals if in_main_thread}
+    ours = {s: how for s, how in before.items() if how in (signal.SIG_DFL, _PYTHONS_CTRL_C)}
+    arrived: list[signal.Signals] = []
+
+    def note_and_raise(number: int, frame: FrameType | None) -> None:
+        arrived.append(signal.Signals(number))
+        raise _Signalled(arrived[-1])
+
+    def raise_swallowed() -> None:
+        if arrived:
+            raise _Signalled(arrived[0])
+
     for signum in ours:
-        signal.signal(signum, _raise)
+        signal.signal(signum, note_and_raise)
     try:
-        yield
+        yield raise_swallowed
     except _Signalled as caught:
+        if ours[caught.sigval] is _PYTHONS_CTRL_C:
+            raise KeyboardInterrupt from None
         raise Interrupted(caught.sigval) from None
     finally:
-        for signum in ours:
-            signal.signal(signum, signal.SIG_DFL)
+        for signum, how in ours.items():
+            signal.signal(signum, how)
 
 
 class _Signalled(KeyboardInterrupt):
@@ -49,7 +67,3 @@ class _Signalled(KeyboardInterrupt):
     def __init__(self, signum: signal.Signals) -> None:
         super().__init__(f"the launcher received {signum.name}")
         self.sigval = signum
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise _Signalled(signal.Signals(number))

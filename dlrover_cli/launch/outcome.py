@@ -75,6 +75,10 @@ class RunReport:
             }
         if self.ending is not None:
             document["decision"] = self.ending.decision.action.value
+            verdict = self.ending.settlement.verdict
+            if verdict is not None:
+                document["strategy"] = verdict.strategy.value
+                document["decided_by"] = verdict.decided_by
             document["failure"] = self.ending.failure.to_json()
         return document
 
@@ -82,12 +86,13 @@ class RunReport:
         if error is None:
             return "every worker succeeded"
         if self.ending is not None:
-            from dlrover_cli.agent.facts import describe_status
+            from dlrover_cli.agent.facts import describe_end
+            from dlrover_cli.agent.narration import reason_of
 
             root = self.ending.failure.root_cause
             if root is not None:
-                what = f"rank {root.global_rank} {describe_status(root)}"
-                return f"{what}; {self.ending.decision.reason}"
+                what = f"rank {root.global_rank} {describe_end(root)}"
+                return f"{what}; {reason_of(self.ending.settlement)}"
         return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

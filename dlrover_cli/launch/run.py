@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.session import Session, open_session
-from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun
+from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun, without_effect
 from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
 from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.streams import fill_standard_descriptors
@@ -50,15 +50,19 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     if settings.compat == "torchrun":
         with reporting(report):
             check_script(settings, os.environ)
+            if idle := without_effect(settings):
+                say(f"without effect under --compat=torchrun: {', '.join(idle)}")
             hand_over_to_torchrun(settings)
         return None
-    with reporting_failure(report), _watched(report, signals):
+    with reporting_failure(report), _watched(report, signals) as raise_swallowed:
         check_script(settings, os.environ)
         worker_start = plan_worker_start(settings, os.environ)
         asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
         _limit_threads(asked)
         import dlrover_cli.launch.compose
         import dlrover_cli.launch.from_settings  # noqa: F401
+
+        raise_swallowed()
     return Launch(settings, argv, report, signals, resume, worker_start)
 
 
@@ -68,14 +72,15 @@ def run(prepared: Launch, zygote: NurseryClient | None) -> None:
     ``zygote`` is one that was forked from this process, if it was. The result file is written on
     every way out.
     """
-    with reporting(prepared.report), _watched(prepared.report, prepared.signals):
-        _run_in_session(prepared, zygote)
+    watched = _watched(prepared.report, prepared.signals)
+    with reporting(prepared.report), watched as raise_swallowed:
+        _run_in_session(prepared, zygote, raise_swallowed)
 
 
 @contextmanager
-def _watched(report: RunReport, signals: Iterable[signal.Signals]) -> Iterator[None]:
-    with handing_on_errors(report, os.environ), interruptible(signals):
-        yield
+def _watched(report: RunReport, signals: Iterable[signal.Signals]) -> Iterator[Callable[[], None]]:
+    with handing_on_errors(report, os.environ), interruptible(signals) as raise_swallowed:
+        yield raise_swallowed
 
 
 def say(line: str) -> None:
@@ -86,11 +91,13 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
-def _run_in_session(prepared: Launch, zygote: NurseryClient | None) -> None:
+def _run_in_session(
+    prepared: Launch, zygote: NurseryClient | None, raise_swallowed: Callable[[], None]
+) -> None:
     report, argv = prepared.report, prepared.argv
     session = open_session(report, os.environ, say, {"argv": list(argv)}, prepared.resume)
     try:
-        _run(prepared, session, zygote)
+        _run(prepared, session, zygote, raise_swallowed)
     except BaseException as error:
         _replace_this_node(session, argv)
         session.close(error)
@@ -100,7 +107,12 @@ def _run_in_session(prepared: Launch, zygote: NurseryClient | None) -> None:
     session.close(None)
 
 
-def _run(prepared: Launch, session: Session, zygote: NurseryClient | None) -> None:
+def _run(
+    prepared: Launch,
+    session: Session,
+    zygote: NurseryClient | None,
+    raise_swallowed: Callable[[], None],
+) -> None:
     from dlrover_cli.launch.compose import run_agent
     from dlrover_cli.launch.from_settings import config_of
 
@@ -114,6 +126,7 @@ def _run(prepared: Launch, session: Session, zygote: NurseryClient | None) -> No
         # What the workers inherit, as under torchrun.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
+        raise_swallowed()
         run_agent(config, entrypoint, args, session, roots, advisers, starter)
     finally:
         advisers.chain.close()

@@ -12,6 +12,7 @@ _NOT_FOR_TORCHRUN = (
     "metrics_handler",
     "dynamic_failover_extension",
 )
+_NOT_ABOUT_THE_RUN = ("dry_run", "json_output", "result_file", "compat")
 
 
 def torchrun_arguments(settings: LaunchSettings) -> tuple[str, ...]:
@@ -39,6 +40,17 @@ def check_compat(settings: LaunchSettings) -> None:
                 setting=name,
                 hint="leave out one of the two",
             )
+
+
+def without_effect(settings: LaunchSettings) -> list[str]:
+    """What was asked for and is not in torchrun's power, each as fit to start a sentence."""
+    return [
+        settings.origin(setting.name).subject
+        for setting in SETTINGS
+        if not setting.torchrun
+        and setting.name not in _NOT_ABOUT_THE_RUN
+        and getattr(settings, setting.name) != setting.default
+    ]
 
 
 def hand_over_to_torchrun(settings: LaunchSettings) -> None:

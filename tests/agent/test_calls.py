@@ -131,6 +131,13 @@ def test_a_stopped_watch_asks_no_more(inbox, watch):
     assert handler.asked == asked
 
 
+def test_a_handler_that_goes_on_raising_is_asked_less_and_less_often(inbox, watch):
+    handler = Handler(OSError("the store is gone"))
+    watch(handler)
+    assert inbox.next(time.monotonic() + 1) is None  # a hundred intervals
+    assert 2 <= handler.asked < 10
+
+
 def test_a_handler_that_raises_is_complained_about_once_and_asked_again(inbox, watch):
     handler = Handler(ValueError("broken"), ValueError("broken"), OSError("gone"), 1)
     watching = watch(handler)

@@ -144,6 +144,16 @@ def test_an_expectation_that_holds(folder: Path, name: str) -> None:
     assert replay("--extension=bycode::ByCode", "4.json", f"--expect={name}") == 0
 
 
+@pytest.mark.parametrize("name", ["ABORTION_FAILOVER", "abortion", "abort"])
+def test_an_abort_may_be_expected_by_the_name_that_rules_use(folder: Path, name: str) -> None:
+    assert replay("--extension=bycode::ByCode", "3.json", f"--expect={name}") == 0
+
+
+def test_a_usage_error_points_to_the_help_of_its_own_command() -> None:
+    finished = run_program("failover", "test")
+    assert "hint: See dlrover-job failover test --help" in finished.stderr
+
+
 def test_an_expectation_that_does_not_hold_is_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -170,3 +170,12 @@ class TestCompat:
         finished = launch(["--compat=torchrun", "--rdzv_handler=a::B", scripts.hello()])
         assert finished.returncode == 2, finished
         assert "--rdzv-handler has no effect" in finished.stderr
+
+    def test_what_torchrun_knows_nothing_of_is_named(
+        self, launch: Launch, scripts: Scripts
+    ) -> None:
+        argv = ["--compat=torchrun", "--hang_timeout=60", scripts.hello()]
+        finished = launch(argv, env={"DLROVER_MAX_JOB_RESTARTS": "5"})
+        assert finished.returncode == 0, finished
+        line = "without effect under --compat=torchrun: DLROVER_MAX_JOB_RESTARTS, --hang-timeout"
+        assert line in finished.stderr

@@ -220,6 +220,16 @@ def test_a_repeated_sigterm_does_not_cut_the_grace_short(start, scripts):
 # ---- Ctrl-C ------------------------------------------------------------------------------------
 
 
+def test_a_signal_that_workers_take_their_time_over_is_acknowledged(start, scripts):
+    running = all_ready(
+        start(["--shutdown-timeout=50", *TWO, takes_signals(scripts, stubborn=True)])
+    )
+    running.signal(signal.SIGTERM)
+    running.wait_for("SIGTERM received: the workers have 50 s to end; a second signal kills")
+    running.signal(signal.SIGTERM)
+    assert running.finish().returncode == 128 + signal.SIGTERM
+
+
 def test_a_second_ctrl_c_kills_at_once(start, scripts):
     running = start(
         ["--shutdown-timeout=50", *TWO, takes_signals(scripts, stubborn=True)], tty=True

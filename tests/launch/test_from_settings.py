@@ -132,3 +132,11 @@ class TestDevices:
             config("--nproc-per-node=gpu")
         assert "Cuda is not available" in caught.value.message
         assert caught.value.hint
+
+    def test_numa_binding_without_a_gpu_is_refused(
+        self, config: Callable[[str], LaunchConfig]
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            config("--numa-binding=node")
+        assert "torch sees no GPU here" in caught.value.message
+        assert caught.value.hint

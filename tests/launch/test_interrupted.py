@@ -31,3 +31,35 @@ def test_what_is_ignored_or_handled_already_stays_so(before: object) -> None:
         assert signal.getsignal(signal.SIGUSR1) == before
     finally:
         signal.signal(signal.SIGUSR1, old)
+
+
+def like_torch_that_tries_numpy_in_cpp(signum: signal.Signals) -> None:
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), signum)
+
+
+def import_and_ask(signum: signal.Signals) -> None:
+    with interruptible([signum]) as raise_swallowed:
+        like_torch_that_tries_numpy_in_cpp(signum)
+        raise_swallowed()
+
+
+def test_a_signal_that_an_import_swallows_is_raised_when_the_imports_are_over() -> None:
+    with pytest.raises(Interrupted) as caught:
+        import_and_ask(signal.SIGUSR1)
+    assert caught.value.sigval == signal.SIGUSR1
+
+
+def test_ctrl_c_that_an_import_swallows_is_a_keyboard_interrupt_when_the_imports_are_over() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            import_and_ask(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_without_a_signal_nothing_is_raised_when_the_imports_are_over() -> None:
+    with interruptible([signal.SIGUSR1]) as raise_swallowed:
+        raise_swallowed()

@@ -8,9 +8,15 @@ import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from dlrover_cli.agent.agent import Ending
+from dlrover_cli.agent.judge import Settlement
+from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import ConfigError, LaunchError, RendezvousFailed
+from dlrover_cli.failover.advice import Verdict
+from dlrover_cli.failover.decide import Counters, Limits, decide
 from dlrover_cli.launch.interrupted import Interrupted
 from dlrover_cli.launch.outcome import RunReport, exit_code_of, reporting
+from dlrover_cli.testing import exception_failure
 from tests.integration.jobs import document
 
 
@@ -50,6 +56,21 @@ def test_every_end_has_a_code_and_a_name(
     assert result["outcome"] == outcome
     assert result["reason"]
     assert "\n" not in result["reason"]
+
+
+def test_the_result_of_an_abort_says_who_decided_it_and_why() -> None:
+    failure = exception_failure("ValueError", "bad batch", rank=2)
+    verdict = Verdict(FailoverStrategy.ABORTION_FAILOVER, "rule 'bad-data'", "the data is broken")
+    decision = decide(verdict.strategy, Counters(), Limits(max_restarts=3))
+    report = RunReport(None, ["train.py"], print)
+    report.ending = Ending(Settlement(decision, Counters(), failure, verdict), failure, alone=True)
+    result = report.document(child_failed(1))
+    assert result["reason"] == (
+        "rank 2 exited with code 1 (ValueError: bad batch); "
+        "rule 'bad-data': the data is broken; aborted by policy; do not retry"
+    )
+    assert (result["decision"], result["strategy"]) == ("abort", "ABORTION_FAILOVER")
+    assert result["decided_by"] == "rule 'bad-data'"
 
 
 class TestResultFile:
