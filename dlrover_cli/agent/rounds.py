@@ -15,7 +15,7 @@ from dataclasses import asdict, astuple, dataclass
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import DistStoreError, PrefixStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousHandler,
@@ -106,27 +106,45 @@ def join(
     """Meet the other agents and learn everything about the round. Blocks; run it off the loop."""
     forget_earlier_rounds(handler)
     refuse_if_aborted(handler)
+    while True:
+        info = _meet(handler)
+        if info.world_size == 1:
+            return _alone(info, hello, store_for_workers, local_addr)
+        # Nodes that were all there a moment ago need not wait for each other as long as at first.
+        patience = getattr(handler, "exchange_timeout", timeout)
+        try:
+            return _Exchange(info, hello, store_for_workers, local_addr, patience).run()
+        except DistStoreError:
+            if not hasattr(handler, "exchange_timeout"):
+                raise
+            # One of them died when the round was just complete: meet again, without it.
+
+
+def _meet(handler: RendezvousHandler) -> RendezvousInfo:
     try:
         met = handler.next_rendezvous()
     except RendezvousClosedError:
         refuse_if_aborted(handler)
         raise
-    info = as_rendezvous_info(met, handler)
-    if info.world_size == 1:
-        master = store_for_workers.choose(info, local_addr)
-        (placement,) = place([hello])
-        return Round(
-            info.store,
-            info.store,
-            info.rank,
-            1,
-            placement,
-            hello.counters,
-            master.addr,
-            master.port,
-            master.server,
-        )
-    return _Exchange(info, hello, store_for_workers, local_addr, timeout).run()
+    return as_rendezvous_info(met, handler)
+
+
+def _alone(
+    info: RendezvousInfo, hello: Hello, store_for_workers: StoreForWorkers, local_addr: str | None
+) -> Round:
+    master = store_for_workers.choose(info, local_addr)
+    (placement,) = place([hello])
+    return Round(
+        info.store,
+        info.store,
+        info.rank,
+        1,
+        placement,
+        hello.counters,
+        master.addr,
+        master.port,
+        master.server,
+    )
 
 
 def forget_earlier_rounds(handler: RendezvousHandler) -> None:

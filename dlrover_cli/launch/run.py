@@ -73,6 +73,7 @@ def _run(settings: LaunchSettings, session: Session) -> None:
         limited = _limit_threads(asked)
         from dlrover_cli.launch.compose import run_agent
         from dlrover_cli.launch.from_settings import config_of
+        from dlrover_cli.launch.hosting import host_of_stores
 
         config = config_of(settings, session.run_directory.logs, say)
         if limited or _limit_threads(config.nproc_per_node):
@@ -80,7 +81,8 @@ def _run(settings: LaunchSettings, session: Session) -> None:
         # What the workers inherit, as under torchrun.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
-        run_agent(config, entrypoint, args, session, roots, advisers, starter)
+        with host_of_stores(config) as make_host:
+            run_agent(config, entrypoint, args, session, roots, advisers, starter, make_host)
     finally:
         advisers.chain.close()
         if starter is not None:

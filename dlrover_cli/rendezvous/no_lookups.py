@@ -2,7 +2,7 @@
 
 The thread that serves a TCPStore asks for the name of every client that connects, and answers
 nobody meanwhile. It can do without the name, but a name server that does not answer costs it five
-seconds per lookup. glibc asks over datagram sockets, and caches and local resolvers over Unix
+seconds. glibc asks over datagram sockets, and caches and local resolvers over Unix
 sockets: a process that cannot open either gets its "no" from the kernel.
 """
 
@@ -12,11 +12,15 @@ import os
 import platform
 import socket
 import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_SET_MODE_FILTER = 1
-_SECCOMP_FILTER_FLAG_TSYNC = 1
+_SECCOMP_ALL_THREADS = 1
+_SECCOMP_THIS_THREAD = 0
 
 # What the kernel tells a filter about a system call: its number, the architecture, its arguments.
 _NUMBER, _ARCHITECTURE, _FAMILY, _TYPE = 0, 4, 16, 24
@@ -52,6 +56,43 @@ def forbid_lookups() -> bool:
     second at most, as does one over TCP, for which a resolver can be configured.
     """
     os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    return _install(_SECCOMP_ALL_THREADS)
+
+
+def spare_torch_its_lookups(connect: Callable[[], object]) -> None:
+    """Let torch find out, in a moment, that this process cannot look up names of addresses.
+
+    A client asks for a name whenever it connects, too, until it fails to get one; then it never
+    asks again, nor does a process that is forked from this one. ``connect`` makes one connection,
+    in a thread that is forbidden to look anything up: give it an address and not a name.
+    """
+    thread = threading.Thread(target=_connect_without_lookups, args=(connect,), name="no-lookups")
+    thread.start()
+    thread.join()
+
+
+def _connect_without_lookups(connect: Callable[[], object]) -> None:
+    # Whoever connects in earnest will have the same trouble, and say so.
+    with suppress(RuntimeError, OSError), _hidden_stderr():
+        if _install(_SECCOMP_THIS_THREAD):
+            connect()
+
+
+@contextmanager
+def _hidden_stderr() -> Iterator[None]:
+    """torch mentions it, which would worry people."""
+    kept = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
+def _install(whom: int) -> bool:
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False
@@ -63,7 +104,7 @@ def forbid_lookups() -> bool:
     answer = libc.syscall(
         ctypes.c_long(machine.seccomp),
         ctypes.c_long(_SECCOMP_SET_MODE_FILTER),
-        ctypes.c_long(_SECCOMP_FILTER_FLAG_TSYNC),
+        ctypes.c_long(whom),
         ctypes.byref(program),
     )
     return bool(answer == 0)
