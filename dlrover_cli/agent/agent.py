@@ -66,6 +66,7 @@ from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
 from dlrover_cli.rendezvous.aborted import mark_aborted
 from dlrover_cli.rendezvous.faults import explain
+from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.telemetry.events import Recorder, record_nothing
 from dlrover_cli.telemetry.run_dir import RunDirectory
 from dlrover_cli.workers.api import StartRequest, WorkerExit, Workers, WorkerStarter
@@ -102,6 +103,8 @@ class AgentOptions:
     frame_locals: bool = False
     counters: Counters = field(default_factory=Counters)
     on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
+    store_host: StoreHost | None = None
+    """The process for the workers' stores; without one they are hosted by the agent's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._inbox = Inbox()
         self._starter = starter or _default_starter(spec, start_method, self._options.say)
         self._store_for_workers = StoreForWorkers(
-            spec.rdzv_handler, spec.master_addr, spec.master_port
+            spec.rdzv_handler, spec.master_addr, spec.master_port, self._options.store_host
         )
         self._watchdog = Watchdog(health_check_server, self._options.record)
         self._launches = LaunchBuilder(

@@ -11,11 +11,12 @@ import json
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import DistStoreError, PrefixStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousHandler,
@@ -29,6 +30,7 @@ from dlrover_cli.errors import LaunchError
 from dlrover_cli.failover.decide import Counters
 from dlrover_cli.rendezvous.aborted import refuse_if_aborted
 from dlrover_cli.rendezvous.loading import as_rendezvous_info
+from dlrover_cli.rendezvous.store_host import StoreHost
 
 _PREFIX = "dlrover/rounds"
 _ANSWER = timedelta(seconds=0.5)
@@ -67,10 +69,18 @@ class StoreForWorkers:
     hosts one at a free port, as under torchrun.
     """
 
-    def __init__(self, handler: RendezvousHandler, addr: str | None, port: int | None) -> None:
+    def __init__(
+        self,
+        handler: RendezvousHandler,
+        addr: str | None,
+        port: int | None,
+        host: StoreHost | None = None,
+    ) -> None:
         self._handler = handler
         self._addr = addr
         self._port = port
+        self._host = host
+        self._opened: int | None = None
         self.used: set[tuple[str, int]] = set()
         """What earlier attempts were given, by us or by whoever was node rank 0 then."""
 
@@ -85,6 +95,10 @@ class StoreForWorkers:
             return MasterAddress(addr, port)
         if not self._handler.use_agent_store:
             return MasterAddress(addr, get_free_port())  # type: ignore[no-untyped-call]
+        if self._host is not None:
+            with suppress(LaunchError):  # its process was killed; this one can do it too
+                return MasterAddress(addr, self._open(self._host))
+            self._host = None
         try:
             server = TCPStore("localhost", 0, is_master=True, multi_tenant=True)
         except RuntimeError as error:
@@ -92,8 +106,14 @@ class StoreForWorkers:
                 f"cannot open a port for the workers' store: {error}",
                 hint="check the limits on open files and ports",
             ) from error
-        self.used.add((addr, server.port))
         return MasterAddress(addr, server.port, server)
+
+    def _open(self, host: StoreHost) -> int:
+        """A new store; the workers that used the last one are gone."""
+        if self._opened is not None:
+            host.drop(self._opened)
+        self._opened = host.open()
+        return self._opened
 
 
 def join(
@@ -106,27 +126,45 @@ def join(
     """Meet the other agents and learn everything about the round. Blocks; run it off the loop."""
     forget_earlier_rounds(handler)
     refuse_if_aborted(handler)
+    while True:
+        info = _meet(handler)
+        if info.world_size == 1:
+            return _alone(info, hello, store_for_workers, local_addr)
+        # Nodes that were all there a moment ago need not wait for each other as long as at first.
+        patience = getattr(handler, "exchange_timeout", timeout)
+        try:
+            return _Exchange(info, hello, store_for_workers, local_addr, patience).run()
+        except DistStoreError:
+            if not hasattr(handler, "exchange_timeout"):
+                raise
+            # One of them died when the round was just complete: meet again, without it.
+
+
+def _meet(handler: RendezvousHandler) -> RendezvousInfo:
     try:
         met = handler.next_rendezvous()
     except RendezvousClosedError:
         refuse_if_aborted(handler)
         raise
-    info = as_rendezvous_info(met, handler)
-    if info.world_size == 1:
-        master = store_for_workers.choose(info, local_addr)
-        (placement,) = place([hello])
-        return Round(
-            info.store,
-            info.store,
-            info.rank,
-            1,
-            placement,
-            hello.counters,
-            master.addr,
-            master.port,
-            master.server,
-        )
-    return _Exchange(info, hello, store_for_workers, local_addr, timeout).run()
+    return as_rendezvous_info(met, handler)
+
+
+def _alone(
+    info: RendezvousInfo, hello: Hello, store_for_workers: StoreForWorkers, local_addr: str | None
+) -> Round:
+    master = store_for_workers.choose(info, local_addr)
+    (placement,) = place([hello])
+    return Round(
+        info.store,
+        info.store,
+        info.rank,
+        1,
+        placement,
+        hello.counters,
+        master.addr,
+        master.port,
+        master.server,
+    )
 
 
 def forget_earlier_rounds(handler: RendezvousHandler) -> None:

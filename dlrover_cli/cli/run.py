@@ -39,9 +39,10 @@ def main(args: list[str] | None = None) -> None:
     """
     prepared = _prepare(sys.argv[1:] if args is None else list(args))
     if prepared is not None:
+        from dlrover_cli.launch.helpers import Helpers
         from dlrover_cli.launch.run import run
 
-        run(prepared, None)
+        run(prepared, Helpers())
 
 
 def console() -> None:
@@ -57,15 +58,15 @@ def console() -> None:
     code, prepared = _outcome_of(lambda: _prepare(sys.argv[1:]))
     if prepared is None:
         _exit(code)
-    from dlrover_cli.launch.helpers import fork_zygote, serve_as_zygote
+    from dlrover_cli.launch.helpers import fork_helpers, serve_as_zygote
     from dlrover_cli.launch.run import run
 
     # Here, with nothing open and nothing to undo, since a worker comes back to this very place.
-    zygote = fork_zygote(prepared.worker_start)
-    if isinstance(zygote, socket.socket):
-        serve_as_zygote(zygote, prepared.worker_start)
+    helpers = fork_helpers(prepared.worker_start)
+    if isinstance(helpers, socket.socket):
+        serve_as_zygote(helpers, prepared.worker_start)
         return
-    code, _ = _outcome_of(lambda: run(prepared, zygote))
+    code, _ = _outcome_of(lambda: run(prepared, helpers))
     _exit(code)
 
 

@@ -133,9 +133,9 @@ class LaunchSettings:
     rdzv_backend: str = setting(
         "static",
         panel=Panel.RENDEZVOUS,
-        about="How the nodes find each other: static, c10d, or one that is installed.",
+        about="How the nodes find each other: static, c10d, dlrover, or one that is installed.",
         metavar="NAME",
-        suggestions=("static", "c10d"),
+        suggestions=("static", "c10d", "dlrover"),
     )
     rdzv_endpoint: str = setting(
         "",

@@ -40,14 +40,21 @@ from dlrover_cli.launch.session import Session
 from dlrover_cli.plugins.shims import install_import_shims
 from dlrover_cli.rendezvous.connecting import connect
 from dlrover_cli.rendezvous.departure import depart, fall_silent
+from dlrover_cli.rendezvous.elastic import ElasticRendezvous
+from dlrover_cli.rendezvous.endpoint import create_elastic_rendezvous
 from dlrover_cli.rendezvous.faults import (
     accepts_connections,
     explain,
     hosts_port,
     wait_until_resolvable,
 )
-from dlrover_cli.rendezvous.loading import check_rendezvous_backend, create_rendezvous_handler
+from dlrover_cli.rendezvous.loading import (
+    OUR_BACKEND,
+    check_rendezvous_backend,
+    create_rendezvous_handler,
+)
 from dlrover_cli.rendezvous.local import LocalRendezvous
+from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.telemetry.metrics import (
     MetricsFanOut,
     NamedHandler,
@@ -96,6 +103,7 @@ def run_agent(
     roots: Sequence[Path],
     advisers: Advisers,
     starter: WorkerStarter | None = None,
+    store_host: StoreHost | None = None,
 ) -> dict[int, Any]:
     """Run one agent to its end and return the workers' values by global rank.
 
@@ -107,9 +115,9 @@ def run_agent(
     plugins = load_plugins(config, roots)
     signals = parse_signals(config.signals_to_handle)
     _interruptible(signals, advisers.ready)
-    handler = _interruptible(signals, lambda: make_handler(config, roots, session.say))
+    handler = _interruptible(signals, lambda: make_handler(config, roots, session.say, store_host))
     agent = _make_agent(
-        config, entrypoint, args, session, handler, signals, starter, advisers.chain
+        config, entrypoint, args, session, handler, signals, starter, advisers.chain, store_host
     )
     fan_out = (
         MetricsFanOut(plugins.metrics, recorder=session.events.record) if plugins.metrics else None
@@ -139,7 +147,7 @@ def run_agent(
     finally:
         session.report.counters = agent.counters
         session.report.ending = agent.ending
-        if shut_down and _is_ours_to_close(config, session):
+        if shut_down and _is_ours_to_close(config, session, handler):
             _shut_down(handler, session)
         else:
             fall_silent(handler)
@@ -149,12 +157,18 @@ def run_agent(
 
 
 def make_handler(
-    config: LaunchConfig, roots: Sequence[Path], say: Callable[[str], None]
+    config: LaunchConfig,
+    roots: Sequence[Path],
+    say: Callable[[str], None],
+    store_host: StoreHost | None = None,
 ) -> RendezvousHandler:
-    """The rendezvous handler of the configuration. May block while it connects."""
+    """The rendezvous handler of the configuration. May block while it connects.
+
+    ``store_host`` is a process that is there for stores; without one, our own backend starts one.
+    """
     run_id = config.run_id or str(uuid.uuid4())
     if config.is_local:
-        return LocalRendezvous(run_id, config.local_addr)
+        return LocalRendezvous(run_id, config.local_addr, store_host)
     params = RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
@@ -168,6 +182,10 @@ def make_handler(
         return create_rendezvous_handler(config.rdzv_handler, params, roots)
     check_rendezvous_backend(config.rdzv_backend)
     try:
+        if config.rdzv_backend == OUR_BACKEND:
+            endpoint = split_endpoint(params.endpoint)
+            make_host = StoreHost.spawn if store_host is None else lambda: store_host
+            return create_elastic_rendezvous(params, *endpoint, say, make_host)
         return _connected(params, say)
     except DlroverError:
         raise
@@ -238,6 +256,7 @@ def _make_agent(
     signals: tuple[signal.Signals, ...],
     starter: WorkerStarter | None,
     chain: Chain,
+    store_host: StoreHost | None,
 ) -> LocalElasticAgent:
     store_addr, store_port = _store_address(config)
     static = config.rdzv_backend == "static" and config.rdzv_handler is None
@@ -287,7 +306,7 @@ def _make_agent(
             limits=limits_of(config),
             chain=chain,
             decision_timeout=decision_timeout_of(config),
-            hosts_control_store=lambda: hosts_control_store(config, store_port),
+            hosts_control_store=lambda: hosts_control_store(config, handler, store_port),
             budget_reset=parse_budget_reset(config.restart_budget_reset),
             hang=HangSettings(config.hang_timeout, config.hang_start_grace),
             # Another interpreter may be too old for what we would run inside it.
@@ -295,6 +314,7 @@ def _make_agent(
             frame_locals=config.interactive,
             counters=session.counters,
             on_round=note_round,
+            store_host=store_host,
         ),
     )
 
@@ -332,7 +352,7 @@ def _name_of(entrypoint: str | Callable[..., Any], args: Sequence[Any]) -> str:
     return entrypoint
 
 
-def _is_ours_to_close(config: LaunchConfig, session: Session) -> bool:
+def _is_ours_to_close(config: LaunchConfig, session: Session, handler: RendezvousHandler) -> bool:
     """Whether this node closes the rendezvous behind the job.
 
     Closing torch's c10d rendezvous once is enough. Its store goes with the agent that hosts it;
@@ -340,6 +360,10 @@ def _is_ours_to_close(config: LaunchConfig, session: Session) -> bool:
     """
     host, port = _store_address(config)
     ends_for_all = session.report.ending is not None or sys.exc_info()[0] is None
+    if isinstance(handler, ElasticRendezvous):
+        if not ends_for_all:  # a trouble of this node alone
+            depart(handler)
+        return ends_for_all
     if config.rdzv_backend != "c10d" or host is None or port is None or not ends_for_all:
         return True
     if hosts_port(port):

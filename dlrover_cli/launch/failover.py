@@ -1,7 +1,10 @@
 """What a configuration says about failures, as the parts that the agent asks."""
 
+from torch.distributed.elastic.rendezvous import RendezvousHandler
+
 from dlrover_cli.failover.decide import Limits
 from dlrover_cli.launch.config import LaunchConfig
+from dlrover_cli.rendezvous.elastic import ElasticRendezvous
 from dlrover_cli.rendezvous.faults import hosts_port
 
 _DECISION_MARGIN = 30.0
@@ -20,6 +23,8 @@ def decision_timeout_of(config: LaunchConfig) -> float:
     return config.failover_timeout + _DECISION_MARGIN
 
 
-def hosts_control_store(config: LaunchConfig, port: int | None) -> bool:
-    """Whether the nodes agree over a store that lives in this very process."""
+def hosts_control_store(config: LaunchConfig, handler: RendezvousHandler, port: int | None) -> bool:
+    """Whether the nodes agree over a store that ends with this very process."""
+    if isinstance(handler, ElasticRendezvous):
+        return config.max_nodes > 1 and handler.hosts_store
     return config.max_nodes > 1 and port is not None and hosts_port(port)

@@ -6,26 +6,53 @@ megabytes.
 
 import os
 import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
 
+from dlrover_cli.errors import LaunchError
 from dlrover_cli.launch.worker_start import WorkerStart
+from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.workers.commands import ForkedProcess, NurseryClient
 from dlrover_cli.workers.zygote import become_zygote, is_single_threaded
 
 
-def fork_zygote(worker_start: WorkerStart) -> NurseryClient | socket.socket | None:
-    """The zygote's client; in the zygote itself its socket. None where nothing can be forked."""
-    if not worker_start.warm or not is_single_threaded():
-        return None
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """What was forked; None where it could not be, and is done without or started anew."""
+
+    zygote: NurseryClient | None = None
+    store_host: StoreHost | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.store_host is not None:
+            self.store_host.close()
+
+
+def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
+    """Fork all that this run can use. Returns a socket in the zygote, which has to serve it."""
+    if not is_single_threaded():
+        return Helpers()
+    store_host = None
+    with suppress(LaunchError):  # the agent hosts the stores then
+        store_host = StoreHost.fork()
+    if not worker_start.warm:
+        return Helpers(None, store_host)
     try:
         ours, theirs = socket.socketpair()
         pid = os.fork()
     except OSError:
-        return None
+        return Helpers(None, store_host)
     if pid == 0:
         ours.close()
+        if store_host is not None:
+            store_host.forget()
         return theirs
     theirs.close()
-    return NurseryClient(ours, ForkedProcess(pid))
+    return Helpers(NurseryClient(ours, ForkedProcess(pid)), store_host)
 
 
 def serve_as_zygote(sock: socket.socket, worker_start: WorkerStart) -> None:

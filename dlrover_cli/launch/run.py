@@ -12,6 +12,7 @@ from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, pars
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.error_file import handing_on_errors
+from dlrover_cli.launch.helpers import Helpers
 from dlrover_cli.launch.interrupted import interruptible
 from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
@@ -66,15 +67,14 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     return Launch(settings, argv, report, signals, resume, worker_start)
 
 
-def run(prepared: Launch, zygote: NurseryClient | None) -> None:
+def run(prepared: Launch, helpers: Helpers) -> None:
     """Run the job to its end. Raises torch's ChildFailedError, SignalException or DlroverError.
 
-    ``zygote`` is one that was forked from this process, if it was. The result file is written on
-    every way out.
+    The result file is written on every way out, and the helpers are ended.
     """
     watched = _watched(prepared.report, prepared.signals)
-    with reporting(prepared.report), watched as raise_swallowed:
-        _run_in_session(prepared, zygote, raise_swallowed)
+    with reporting(prepared.report), watched as raise_swallowed, helpers:
+        _run_in_session(prepared, helpers, raise_swallowed)
 
 
 @contextmanager
@@ -92,12 +92,12 @@ def say(line: str) -> None:
 
 
 def _run_in_session(
-    prepared: Launch, zygote: NurseryClient | None, raise_swallowed: Callable[[], None]
+    prepared: Launch, helpers: Helpers, raise_swallowed: Callable[[], None]
 ) -> None:
     report, argv = prepared.report, prepared.argv
     session = open_session(report, os.environ, say, {"argv": list(argv)}, prepared.resume)
     try:
-        _run(prepared, session, zygote, raise_swallowed)
+        _run(prepared, session, helpers, raise_swallowed)
     except BaseException as error:
         _replace_this_node(session, argv)
         session.close(error)
@@ -110,7 +110,7 @@ def _run_in_session(
 def _run(
     prepared: Launch,
     session: Session,
-    zygote: NurseryClient | None,
+    helpers: Helpers,
     raise_swallowed: Callable[[], None],
 ) -> None:
     from dlrover_cli.launch.compose import run_agent
@@ -119,7 +119,7 @@ def _run(
     settings = prepared.settings
     roots = plugin_roots(settings)
     advisers = Advisers(settings, roots, session.events.record, session.run_directory)
-    starter = None if settings.run_path else _starter(prepared.worker_start, zygote)
+    starter = None if settings.run_path else _starter(prepared.worker_start, helpers.zygote)
     try:
         config = config_of(settings, session.run_directory.logs, say)
         _limit_threads(config.nproc_per_node)
@@ -127,7 +127,7 @@ def _run(
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
         raise_swallowed()
-        run_agent(config, entrypoint, args, session, roots, advisers, starter)
+        run_agent(config, entrypoint, args, session, roots, advisers, starter, helpers.store_host)
     finally:
         advisers.chain.close()
         if starter is not None:

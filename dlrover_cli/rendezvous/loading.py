@@ -26,6 +26,7 @@ from dlrover_cli.plugins.faults import PluginFault, Subject
 from dlrover_cli.plugins.reference import Found, check_callable, check_class, resolve
 
 OPTION = "--rdzv_handler"
+OUR_BACKEND = "dlrover"
 
 
 def create_rendezvous_handler(
@@ -86,9 +87,8 @@ def as_rendezvous_info(result: object, handler: RendezvousHandler) -> Rendezvous
 
 
 def check_rendezvous_backend(name: str) -> None:
-    """Refuse a `--rdzv-backend` that torch's registry does not have, naming those it has."""
-    registered = _registered_backends()
-    if name in registered:
+    """Refuse a `--rdzv-backend` that neither we nor torch have, naming those that there are."""
+    if name in _registered_backends():
         return
     if name in entry_point_names(RENDEZVOUS_GROUP):
         _explain_broken_entry_point(name)
@@ -102,14 +102,14 @@ def check_rendezvous_backend(name: str) -> None:
 
 
 def known_rendezvous_backends() -> tuple[str, ...]:
-    """Every name that `--rdzv-backend` takes here: torch's, installed and registered ones."""
+    """Every name that `--rdzv-backend` takes here: ours, torch's, installed and registered ones."""
     return tuple(sorted({*_registered_backends(), *entry_point_names(RENDEZVOUS_GROUP)}))
 
 
 def _registered_backends() -> frozenset[str]:
     # There is no public way to list them; without the attribute torch's own names remain.
     registry = getattr(rendezvous_handler_registry, "_registry", None)
-    return frozenset(registry or ("c10d", "etcd", "etcd-v2", "static"))
+    return frozenset({*(registry or ("c10d", "etcd", "etcd-v2", "static")), OUR_BACKEND})
 
 
 def _explain_broken_entry_point(name: str) -> None:

@@ -1,6 +1,7 @@
 """The rendezvous of a single node: nobody to meet, and a new store in every round."""
 
 import uuid
+from contextlib import suppress
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import (
@@ -9,13 +10,20 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
+from dlrover_cli.errors import LaunchError
+from dlrover_cli.rendezvous.store_host import StoreHost
+
 
 class LocalRendezvous(RendezvousHandler):
     """One node on its own, on a free port. Never grows, never waits."""
 
     never_grows = True
 
-    def __init__(self, run_id: str = "", local_addr: str | None = None) -> None:
+    def __init__(
+        self, run_id: str = "", local_addr: str | None = None, host: StoreHost | None = None
+    ) -> None:
+        """``host`` is where the store lives; without one it lives in this process."""
+        self._host = host
         self._run_id = run_id or str(uuid.uuid4())
         self._local_addr = local_addr
         self._closed = False
@@ -30,9 +38,18 @@ class LocalRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Open a store at a free port; the one of the round before is dropped."""
-        self._store = TCPStore("localhost", 0, is_master=True, multi_tenant=True)
+        self._store = self._open()
         address = RendezvousStoreInfo(self._local_addr or "localhost", self._store.port)
         return RendezvousInfo(self._store, 0, 1, address)
+
+    def _open(self) -> TCPStore:
+        if self._host is not None:
+            with suppress(LaunchError):  # its process was killed; this one can do it too
+                if self._store is not None:
+                    self._host.drop(self._store.port)
+                return TCPStore("localhost", self._host.open())
+            self._host = None
+        return TCPStore("localhost", 0, is_master=True, multi_tenant=True)
 
     def is_closed(self) -> bool:
         return self._closed
