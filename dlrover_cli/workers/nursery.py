@@ -94,7 +94,10 @@ class Channel:
             yield message, taken
 
     def close(self) -> None:
+        """Also what has come with requests that nobody has handled yet."""
         self._socket.close()
+        while self._fds:
+            os.close(self._fds.pop())
 
     def _message_end(self) -> int | None:
         if len(self._buffer) < _LENGTH.size:

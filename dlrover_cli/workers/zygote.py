@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from dlrover_cli.workers.as_new import LAUNCHERS_OWN, forget_modules
 from dlrover_cli.workers.nursery import Channel, Nursery
 from dlrover_cli.workers.warm_worker import WarmWorker
 
@@ -51,6 +52,7 @@ def become_zygote(sock: socket.socket, preloads: Sequence[str]) -> None:
     sock.set_inheritable(False)
     if not sys.flags.safe_path:
         sys.path.pop(0)  # a worker has its script's directory there instead of the launcher's
+    forget_modules(LAUNCHERS_OWN)
     own_pid = os.getpid()
     zygote = Zygote(Channel(sock), tuple(preloads))
     try:
