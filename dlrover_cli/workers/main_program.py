@@ -31,7 +31,7 @@ def run_script(script: str, arguments: list[str]) -> NoReturn:
     sys.argv[:] = [script, *arguments]
     if not sys.flags.safe_path:
         sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
-    path = os.path.abspath(script)
+    path = os.path.join(os.getcwd(), script)  # as it is, with its dots
     file = _libc.fopen(os.fsencode(path), b"rb")
     if not file:
         _say_that_it_cannot_be_opened(path)
