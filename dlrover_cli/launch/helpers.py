@@ -6,6 +6,7 @@ megabytes.
 
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -61,4 +62,6 @@ def serve_as_zygote(sock: socket.socket, worker_start: WorkerStart) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    become_zygote(sock, worker_start.preloads)
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # a worker has its script's directory there instead of ours
+    become_zygote(sock, worker_start.preloads, worker_start.beside)

@@ -139,7 +139,9 @@ def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> Command
         say(f"workers are started fresh: {worker_start.reason}")
     if not worker_start.warm:
         return CommandStarter(say)
-    return CommandStarter(say, zygote or NurseryClient.start_warm(worker_start.preloads))
+    if zygote is None:
+        zygote = NurseryClient.start_warm(worker_start.preloads, worker_start.beside)
+    return CommandStarter(say, zygote)
 
 
 def _replace_this_node(session: Session, argv: Sequence[str]) -> None:

@@ -95,9 +95,9 @@ class NurseryClient:
         return cls._execute(lambda fd: [sys.executable, *script, str(fd)])
 
     @classmethod
-    def start_warm(cls, preloads: Sequence[str]) -> Self:
+    def start_warm(cls, preloads: Sequence[str], beside: str | None = None) -> Self:
         """Execute a zygote, where none can be forked. Raises LaunchError."""
-        return cls._execute(lambda fd: zygote_command(fd, preloads))
+        return cls._execute(lambda fd: zygote_command(fd, preloads, beside))
 
     @classmethod
     def _execute(cls, command: Callable[[int], list[str]]) -> Self:

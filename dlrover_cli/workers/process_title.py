@@ -29,7 +29,7 @@ def write(argv: Sequence[str]) -> None:
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
             # Counted from 3, as in proc(5): the first two are the number and the name.
-            fields = [0, 0, 0, *stat.read().rpartition(")")[2].split()]
+            fields = ["", "", "", *stat.read().rpartition(")")[2].split()]
         addresses = [int(fields[number]) for number in (26, 27, 45, 46, 47, 28, 48, 49, 50, 51)]
     except (OSError, IndexError, ValueError):
         return

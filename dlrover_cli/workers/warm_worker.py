@@ -18,7 +18,7 @@ from dlrover_cli.workers.bootstrap.in_worker.install import install
 from dlrover_cli.workers.load_time import watch_load_time_variables
 from dlrover_cli.workers.main_program import run_module, run_script
 
-_OUR_PACKAGE = __name__.partition(".")[0]
+OUR_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class WarmWorker:
         if directory is not None:
             install(directory, os.environ.get(BEAT_FILE))
         watch_load_time_variables(os.environ)
-        as_new.forget_modules((_OUR_PACKAGE,))
+        as_new.forget_modules((OUR_PACKAGE,))
 
 
 def place_descriptors(fds: Sequence[int], numbers: Sequence[int]) -> None:

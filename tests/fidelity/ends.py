@@ -41,7 +41,7 @@ _EXITS = {
     "by quit()": "quit(6)",
     "in a function that is finally undone": "try:\n    sys.exit(3)\nfinally:\n    print('undone')",
     "in a thread": "thread = threading.Thread(target=sys.exit, args=(4,))\nthread.start()",
-    "in an exit function": "atexit.register(sys.exit, 8)",
+    "in an exit function": "def leave():\n    raise SystemExit(8)\n\natexit.register(leave)",
     "from under an excepthook": "sys.excepthook = lambda *_: sys.exit(11)\n1 / 0",
 }
 
@@ -64,7 +64,9 @@ _EXCEPTIONS = {
             raise RuntimeError('the consequence') from error
         """,
     "in a context": "try:\n    1 / 0\nfinally:\n    undefined",
-    "a group": "raise ExceptionGroup('several', [ValueError(1), ExceptionGroup('in', [KeyError(2)])])",
+    "a group": (
+        "raise ExceptionGroup('all', [ValueError(1), ExceptionGroup('some', [KeyError(2)])])"
+    ),
     "with a note": "error = ValueError('noted')\nerror.add_note('look here')\nraise error",
     "a class of the script": "class Mine(Exception):\n    pass\n\nraise Mine('own')",
     "not an Exception": "class Mine(BaseException):\n    pass\n\nraise Mine('base')",
@@ -92,7 +94,7 @@ _EXCEPTIONS = {
     "out of memory": "raise MemoryError",
     "with a limit on tracebacks": "sys.tracebacklimit = 0\n1 / 0",
     "shown by another hook": "sys.excepthook = lambda *e: print('hook', e[0].__name__)\n1 / 0",
-    "with a hook that fails": "def hook(*_):\n    raise KeyError('hook')\n\nsys.excepthook = hook\n1 / 0",
+    "with a hook that fails": "sys.excepthook = lambda *e: {}['hook']\n1 / 0",
     "with no hook": "sys.excepthook = None\n1 / 0",
     "with a closed stderr": "sys.stderr.close()\n1 / 0",
     "with no stderr": "sys.stderr = None\n1 / 0",
@@ -233,7 +235,14 @@ _ENDS = {
 
 _DEADLY = (
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS),
-    *(signal.SIGFPE, signal.SIGKILL, signal.SIGUSR1, signal.SIGSEGV, signal.SIGUSR2, signal.SIGALRM),
+    *(
+        signal.SIGFPE,
+        signal.SIGKILL,
+        signal.SIGUSR1,
+        signal.SIGSEGV,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+    ),
     *(signal.SIGTERM, signal.SIGSTKFLT, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF),
     *(signal.SIGIO, signal.SIGPWR, signal.SIGSYS),
 )
@@ -258,7 +267,7 @@ _TEXTS: dict[str, bytes] = {
     "a form feed": b"\x0cprint('fed')\n",
     "a first line for the shell": b"#!/usr/bin/env python\nprint('run')\n1/0\n",
     "nothing": b"",
-    "a future import": b"from __future__ import annotations\nx: nothing = 1\nprint(__annotations__)\n",
+    "a future import": b"from __future__ import annotations\nx: y = 1\nprint(__annotations__)\n",
     "annotations": b"x: int = 1\nprint(__annotations__)\n",
     "a docstring": b"'''what it is'''\nprint(__doc__)\n1/0\n",
     "a long line in a traceback": b"x = [" + b"1, " * 100 + b"1 / 0]\n",

@@ -26,7 +26,13 @@ RANKS = 2
 Facts = dict[str, Any]
 
 # No two workers share them, of one launch or of two.
-UNIQUE = {"random_numbers", "uuids", "temporary_names", "numpy_random_numbers", "torch_random_numbers"}
+UNIQUE = {
+    "random_numbers",
+    "uuids",
+    "temporary_names",
+    "numpy_random_numbers",
+    "torch_random_numbers",
+}
 # Given to the workers of one launch, and others to those of the next.
 PER_RUN = {
     "FACTS",

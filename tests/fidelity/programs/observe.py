@@ -437,7 +437,12 @@ class Point:
 @fact
 def code_of_functions():
     code = own_source.__code__
-    return [code.co_filename, code.co_flags, own_source.__module__, own_source.__globals__ is globals()]
+    return [
+        code.co_filename,
+        code.co_flags,
+        own_source.__module__,
+        own_source.__globals__ is globals(),
+    ]
 
 
 @fact
@@ -452,14 +457,22 @@ def modules_of_the_user():
     import beside
 
     beside_file = os.path.dirname(beside.__file__)
-    return [beside.__file__, beside.__cached__, os.path.exists(os.path.join(beside_file, "__pycache__"))]
+    return [
+        beside.__file__,
+        beside.__cached__,
+        os.path.exists(os.path.join(beside_file, "__pycache__")),
+    ]
 
 
 @fact
 def customisation():
-    """The user's sitecustomize has run, once, and is to be found."""
+    """That of whoever has built this Python, and not the one of a launcher."""
     module = sys.modules.get("sitecustomize")
-    return [getattr(module, "__file__", None), getattr(module, "RUNS", None), "usercustomize" in sys.modules]
+    return [
+        getattr(module, "__file__", None),
+        getattr(module, "RUNS", None),
+        "usercustomize" in sys.modules,
+    ]
 
 
 @fact
@@ -680,7 +693,7 @@ def main():
             continue
         try:
             told[name] = observe()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - to be compared like any other fact
             told[name] = f"{type(error).__name__}: {error}"
     path = os.path.join(os.environ["FACTS"], os.environ["RANK"] + ".json")
     with open(path, "w") as file:
