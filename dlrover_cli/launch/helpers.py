@@ -14,6 +14,7 @@ from typing import Self
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.launch.worker_start import WorkerStart
 from dlrover_cli.rendezvous.store_host import StoreHost
+from dlrover_cli.workers.as_new import flush_streams
 from dlrover_cli.workers.commands import ForkedProcess, NurseryClient
 from dlrover_cli.workers.zygote import become_zygote, is_single_threaded
 
@@ -37,6 +38,7 @@ def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
     """Fork all that this run can use. Returns a socket in the zygote, which has to serve it."""
     if not is_single_threaded():
         return Helpers()
+    flush_streams()
     store_host = None
     with suppress(LaunchError):  # the agent hosts the stores then
         store_host = StoreHost.fork()

@@ -3,6 +3,7 @@
 Each function puts one thing right that a fork copies and a new process would have afresh.
 """
 
+import contextlib
 import ctypes
 import io
 import signal
@@ -24,6 +25,15 @@ LAUNCHERS_OWN = (
     "zipp",
 )
 """Packages that a launcher has loaded for itself; a script gets its own, if it wants them."""
+
+
+def flush_streams() -> None:
+    """Before a fork: what waits in a buffer would be written by every child."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 def open_standard_streams() -> None:

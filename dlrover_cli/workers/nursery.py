@@ -370,6 +370,11 @@ def end_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Undo `end_with_parent`."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def _prctl(option: int, value: int) -> None:
     _libc.prctl(option, value, 0, 0, 0)
 

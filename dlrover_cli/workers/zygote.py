@@ -23,8 +23,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from dlrover_cli.workers.as_new import LAUNCHERS_OWN, forget_modules
-from dlrover_cli.workers.nursery import Channel, Nursery
+from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules
+from dlrover_cli.workers.nursery import Channel, Nursery, end_with_parent, outlive_parent
 from dlrover_cli.workers.shadowing import hidden_module
 from dlrover_cli.workers.warm_worker import OUR_PACKAGE, WarmWorker
 
@@ -93,7 +93,9 @@ class Zygote(Nursery):
     def raise_worker(self) -> WarmWorker | None:
         """Serve until the agent leaves. Returns a worker in each process that is forked."""
         self.settle_in()
+        end_with_parent()  # as long as it cannot hear that the agent is gone
         self._warm_up()
+        outlive_parent()
         try:
             self.serve()
         except _Born as born:
@@ -103,11 +105,12 @@ class Zygote(Nursery):
     def _warm_up(self) -> None:
         started = time.monotonic()
         gc.disable()  # imports make next to no garbage
+        own_pid = os.getpid()
         problem = load(self._preloads)
-        if problem is None and not is_single_threaded():
-            problem = "loading the modules for the workers has left a thread running"
-        if problem is None and self._beside is not None:
-            problem = _what_is_hidden(self._beside)
+        if os.getpid() != own_pid:  # a module has forked, and this is its child
+            os._exit(0)
+        flush_streams()
+        problem = problem or _what_is_left() or _what_is_hidden(self._beside)
         self._trusted = problem is None
         gc.freeze()  # what is never collected is never written to, and stays shared
         gc.enable()
@@ -141,8 +144,12 @@ class Zygote(Nursery):
     def _when_idle(self) -> None:
         """Fork one ahead; one at a time, since requests may come in between."""
         parent = os.getpid()
-        ours, theirs = socket.socketpair()
-        pid = os.fork()
+        try:
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError:  # at a limit; those that are really needed may still find room
+            self._expected = 0
+            return
         if pid == 0:
             ours.close()
             self._leave_home(parent)
@@ -209,8 +216,26 @@ def load(modules: Sequence[str]) -> str | None:
     return None
 
 
-def _what_is_hidden(beside: str) -> str | None:
-    hidden = hidden_module(beside, except_for=(OUR_PACKAGE,))
+def _what_is_left() -> str | None:
+    """What a worker would have to have of its own, and a fork cannot give it."""
+    if not is_single_threaded():
+        return "loading the modules for the workers has left a thread running"
+    if _has_children():
+        return "loading the modules for the workers has left a process running"
+    return None
+
+
+def _has_children() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _what_is_hidden(beside: str | None) -> str | None:
+    hidden = None if beside is None else hidden_module(beside, except_for=(OUR_PACKAGE,))
     if hidden is None:
         return None
     name, file = hidden
