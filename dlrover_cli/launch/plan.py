@@ -251,8 +251,7 @@ def _notes(settings: LaunchSettings, config: "LaunchConfig") -> Iterator[str]:
 def _worker_start_note(settings: LaunchSettings) -> Iterator[str]:
     start = plan_worker_start(settings, os.environ)
     if start.warm:
-        loaded = ", ".join(("torch", *start.preloads))
-        yield f"workers are forked from a process that has loaded {loaded}"
+        yield f"workers are forked from a process that has loaded {', '.join(start.preloads)}"
     elif start.reason is not None:
         yield f"workers are started fresh: {start.reason}"
     elif not settings.run_path:

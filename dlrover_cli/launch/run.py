@@ -170,6 +170,8 @@ def _limit_threads(workers: int | str) -> None:
     torch reads the variable once, when it is imported: a number is known before that. How many a
     word such as ``gpu`` means is not, but then it is still in time for the workers.
     """
+    if workers == "cpu":
+        workers = os.cpu_count() or 1
     if not isinstance(workers, int) or workers == 1 or "OMP_NUM_THREADS" in os.environ:
         return
     os.environ["OMP_NUM_THREADS"] = "1"

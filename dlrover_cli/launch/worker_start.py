@@ -16,6 +16,7 @@ AUTO = "auto"
 NONE = "none"
 
 STANDARD_PRELOADS = (
+    "torch",
     "numpy",
     "torch.distributed.elastic.multiprocessing.errors",
     "torch.nn.parallel",
@@ -71,7 +72,7 @@ def plan_worker_start(
 def preloads_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     """The modules to load, in order, for what ``--preload`` says."""
     named = tuple(name for name in asked if name not in (AUTO, NONE))
-    return named if NONE in asked else (*STANDARD_PRELOADS, *named)
+    return (*(STANDARD_PRELOADS[:1] if NONE in asked else STANDARD_PRELOADS), *named)
 
 
 def options_of_interpreter(orig_argv: list[str]) -> tuple[str, ...]:
