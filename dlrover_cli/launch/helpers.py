@@ -6,6 +6,7 @@ megabytes.
 
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.launch.worker_start import WorkerStart
 from dlrover_cli.rendezvous.store_host import StoreHost
+from dlrover_cli.workers.as_new import flush_streams
 from dlrover_cli.workers.commands import ForkedProcess, NurseryClient
 from dlrover_cli.workers.zygote import become_zygote, is_single_threaded
 
@@ -36,6 +38,7 @@ def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
     """Fork all that this run can use. Returns a socket in the zygote, which has to serve it."""
     if not is_single_threaded():
         return Helpers()
+    flush_streams()
     store_host = None
     with suppress(LaunchError):  # the agent hosts the stores then
         store_host = StoreHost.fork()
@@ -61,4 +64,6 @@ def serve_as_zygote(sock: socket.socket, worker_start: WorkerStart) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    become_zygote(sock, worker_start.preloads)
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # a worker has its script's directory there instead of ours
+    become_zygote(sock, worker_start.preloads, worker_start.beside)

@@ -12,6 +12,7 @@ from dlrover_cli.config.sources import Source
 from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.torchrun import check_compat, torchrun_arguments
+from dlrover_cli.launch.worker_start import plan_worker_start
 from dlrover_cli.telemetry.events import record_nothing
 from dlrover_cli.telemetry.run_dir import state_directory
 
@@ -239,8 +240,19 @@ def _notes(settings: LaunchSettings, config: "LaunchConfig") -> Iterator[str]:
         yield "one node on its own: no rendezvous service, a new store on a free port per attempt"
     elif config.max_nodes > 1:
         yield f"ranks and sizes are for nodes that all run {config.nproc_per_node} workers"
+    yield from _worker_start_note(settings)
     if settings.log_dir is None and settings.logs_specs is None:
         runs = state_directory(os.environ) / "runs"
         yield f"logs, events and the result of the run go into a new directory under {runs}"
     elif settings.log_dir is not None:
         yield f"logs go into a new directory under {Path(settings.log_dir).absolute()}"
+
+
+def _worker_start_note(settings: LaunchSettings) -> Iterator[str]:
+    start = plan_worker_start(settings, os.environ)
+    if start.warm:
+        yield f"workers are forked from a process that has loaded {', '.join(start.preloads)}"
+    elif start.reason is not None:
+        yield f"workers are started fresh: {start.reason}"
+    elif not settings.run_path:
+        yield "workers are started fresh"

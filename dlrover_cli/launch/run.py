@@ -139,7 +139,9 @@ def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> Command
         say(f"workers are started fresh: {worker_start.reason}")
     if not worker_start.warm:
         return CommandStarter(say)
-    return CommandStarter(say, zygote or NurseryClient.start_warm(worker_start.preloads))
+    if zygote is None:
+        zygote = NurseryClient.start_warm(worker_start.preloads, worker_start.beside)
+    return CommandStarter(say, zygote)
 
 
 def _replace_this_node(session: Session, argv: Sequence[str]) -> None:
@@ -168,6 +170,8 @@ def _limit_threads(workers: int | str) -> None:
     torch reads the variable once, when it is imported: a number is known before that. How many a
     word such as ``gpu`` means is not, but then it is still in time for the workers.
     """
+    if workers == "cpu":
+        workers = os.cpu_count() or 1
     if not isinstance(workers, int) or workers == 1 or "OMP_NUM_THREADS" in os.environ:
         return
     os.environ["OMP_NUM_THREADS"] = "1"

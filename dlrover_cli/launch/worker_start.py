@@ -1,17 +1,22 @@
 """Whether the workers of a run can be forked from a warm process, and if not, why not."""
 
+import os
 import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from dlrover_cli.config.settings import LaunchSettings
+
+_ABOUT_THE_START = ("PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE")
 
 AUTO = "auto"
 NONE = "none"
 
 STANDARD_PRELOADS = (
+    "torch",
     "numpy",
     "torch.distributed.elastic.multiprocessing.errors",
     "torch.nn.parallel",
@@ -29,6 +34,8 @@ class WorkerStart:
     warm: bool
     reason: str | None = None
     preloads: tuple[str, ...] = ()
+    beside: str | None = None
+    """Where the workers look first for modules."""
     learns: bool = False
     """Whether what the first workers load is loaded for the next ones too."""
 
@@ -39,6 +46,7 @@ def plan_worker_start(
     *,
     platform: str = sys.platform,
     interpreter_options: tuple[str, ...] | None = None,
+    modules: Mapping[str, ModuleType] = sys.modules,
 ) -> WorkerStart:
     """Decide on warm or fresh. Looks at the script's first bytes and nothing else."""
     if settings.worker_start == "fresh" or settings.no_python or settings.run_path:
@@ -48,6 +56,7 @@ def plan_worker_start(
     reason = (
         _why_not_here(platform)
         or _why_not_this_interpreter(environ, interpreter_options)
+        or _why_not_these_customisations(modules)
         or _why_not_these_settings(settings)
     )
     if reason is not None:
@@ -55,6 +64,7 @@ def plan_worker_start(
     return WorkerStart(
         warm=True,
         preloads=preloads_of(settings.preload),
+        beside=_first_on_path(settings),
         learns=settings.preload in ((), (AUTO,)) or AUTO in settings.preload,
     )
 
@@ -62,7 +72,7 @@ def plan_worker_start(
 def preloads_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     """The modules to load, in order, for what ``--preload`` says."""
     named = tuple(name for name in asked if name not in (AUTO, NONE))
-    return named if NONE in asked else (*STANDARD_PRELOADS, *named)
+    return (*(STANDARD_PRELOADS[:1] if NONE in asked else STANDARD_PRELOADS), *named)
 
 
 def options_of_interpreter(orig_argv: list[str]) -> tuple[str, ...]:
@@ -84,9 +94,21 @@ def _why_not_this_interpreter(environ: Mapping[str, str], options: tuple[str, ..
     if other != sys.executable:
         return f"PYTHON_EXEC names another interpreter, {other}"
     # A fresh worker is started without them, so a fork of this process would not be the same.
-    differing = [option for option in options if option not in ("-u", "-P")]
+    differing = [option for option in options if option != "-u"]
     if differing:
         return f"this launcher's interpreter was started with {' '.join(differing)}"
+    for name in _ABOUT_THE_START:
+        if environ.get(name):
+            return f"{name} is set, which is about the start of an interpreter"
+    return None
+
+
+def _why_not_these_customisations(modules: Mapping[str, ModuleType]) -> str | None:
+    """A user's own; one of the distribution lies with the standard library."""
+    for name in ("sitecustomize", "usercustomize"):
+        file = getattr(modules.get(name), "__file__", None)
+        if file is not None and os.path.dirname(file) != os.path.dirname(os.__file__):
+            return f"{file} is run at the start of every interpreter"
     return None
 
 
@@ -99,3 +121,12 @@ def _why_not_these_settings(settings: LaunchSettings) -> str | None:
     if not script.is_file() or script.suffix == ".pyc" or zipfile.is_zipfile(script):
         return f"{settings.training_script} is not the text of a script"
     return None
+
+
+def _first_on_path(settings: LaunchSettings) -> str | None:
+    """What stands first in a worker's ``sys.path``, if it is the script's or the module's."""
+    if sys.flags.safe_path:
+        return None
+    if settings.module:
+        return os.getcwd()
+    return os.path.dirname(os.path.realpath(settings.training_script))

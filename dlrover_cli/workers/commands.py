@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -39,18 +38,19 @@ os.register_at_fork(after_in_child=_close_inherited_channels)
 class HelperProcess(Protocol):
     """The process at the other end of a channel."""
 
+    @property
+    def pid(self) -> int: ...
+
     def poll(self) -> int | None: ...
 
     def wait(self) -> int: ...
-
-    def kill(self) -> None: ...
 
 
 class ForkedProcess:
     """A child of ours that `subprocess` did not start."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
         self._status: int | None = None
 
     def poll(self) -> int | None:
@@ -60,14 +60,10 @@ class ForkedProcess:
         status = self._wait(0)
         return 0 if status is None else status
 
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self._pid, signal.SIGKILL)
-
     def _wait(self, options: int) -> int | None:
         if self._status is None:
             try:
-                pid, status = os.waitpid(self._pid, options)
+                pid, status = os.waitpid(self.pid, options)
             except ChildProcessError:  # somebody else has waited for it
                 self._status = 0
             else:
@@ -95,9 +91,9 @@ class NurseryClient:
         return cls._execute(lambda fd: [sys.executable, *script, str(fd)])
 
     @classmethod
-    def start_warm(cls, preloads: Sequence[str]) -> Self:
+    def start_warm(cls, preloads: Sequence[str], beside: str | None = None) -> Self:
         """Execute a zygote, where none can be forked. Raises LaunchError."""
-        return cls._execute(lambda fd: zygote_command(fd, preloads))
+        return cls._execute(lambda fd: zygote_command(fd, preloads, beside))
 
     @classmethod
     def _execute(cls, command: Callable[[int], list[str]]) -> Self:
@@ -167,8 +163,9 @@ class NurseryClient:
             self._process.wait()
 
     def kill(self) -> None:
-        """End the nursery at once; nothing has been started there."""
-        self._process.kill()
+        """End the nursery at once, with what it has started on its own account."""
+        pid = self._process.pid
+        nursery.kill_families({pid: nursery.start_time(pid)}, _ABANDON_SECONDS)
         self.close()
 
     def close(self) -> None:
@@ -204,7 +201,7 @@ class CommandStarter:
         if not self._is_warming_up:
             return
         report = self._nursery.await_report(lambda report: report["event"] == "warm")
-        self._is_warming_up = False
+        self._is_warming_up = False  # not before: a signal may cut the wait short
         if report is not None and report["problem"] is not None:
             self._warm = False
             self._on_problem(f"{report['problem']}; workers are started fresh")
@@ -237,7 +234,7 @@ class CommandStarter:
         """End the nursery; unless told to leave them, it kills whatever is left below it."""
         if self._is_warming_up:
             self._is_warming_up = False
-            self._nursery.kill()
+            self._nursery.kill()  # what it loads may take long, and it has no workers yet
         elif leave_survivors:
             self._nursery.leave()
         else:

@@ -94,7 +94,10 @@ class Channel:
             yield message, taken
 
     def close(self) -> None:
+        """Also what has come with requests that nobody has handled yet."""
         self._socket.close()
+        while self._fds:
+            os.close(self._fds.pop())
 
     def _message_end(self) -> int | None:
         if len(self._buffer) < _LENGTH.size:
@@ -365,6 +368,11 @@ def _place_descriptors(fds: Sequence[int], numbers: Sequence[int], failed: int) 
 def end_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def outlive_parent() -> None:
+    """Undo `end_with_parent`."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -23,36 +23,41 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from dlrover_cli.workers.nursery import Channel, Nursery
-from dlrover_cli.workers.warm_worker import WarmWorker
+from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules
+from dlrover_cli.workers.nursery import Channel, Nursery, end_with_parent, outlive_parent
+from dlrover_cli.workers.shadowing import hidden_module
+from dlrover_cli.workers.warm_worker import OUR_PACKAGE, WarmWorker
 
 _BROKEN = 70
 _IDLE_SECONDS = 0.5
+# Without the current directory, where a worker's program need not look for modules.
 _SOURCE = (
-    "import sys; from dlrover_cli.workers.zygote import main; main(int(sys.argv[1]), sys.argv[2:])"
+    "import sys; sys.flags.safe_path or sys.path.pop(0); "
+    "from dlrover_cli.workers.zygote import main; main(*sys.argv[1:])"
 )
 
 
-def command(channel: int, preloads: Sequence[str]) -> list[str]:
+def command(channel: int, preloads: Sequence[str], beside: str | None) -> list[str]:
     """How a zygote is executed; it has the interpreter options that workers have."""
-    return [sys.executable, "-u", "-c", _SOURCE, str(channel), *preloads]
+    return [sys.executable, "-u", "-c", _SOURCE, str(channel), beside or "", *preloads]
 
 
-def main(channel: int, preloads: Sequence[str]) -> None:
+def main(channel: str, beside: str, *preloads: str) -> None:
     """An executed zygote; a worker that is forked from it returns from here at its end."""
-    become_zygote(socket.socket(fileno=channel), preloads)
+    become_zygote(socket.socket(fileno=int(channel)), preloads, beside or None)
 
 
-def become_zygote(sock: socket.socket, preloads: Sequence[str]) -> None:
+def become_zygote(sock: socket.socket, preloads: Sequence[str], beside: str | None) -> None:
     """Serve the agent at the other end, and do not return from that; return at a worker's end.
 
-    Whatever ends a worker, an exception too, comes out of here for the interpreter to deal with.
+    ``beside`` is where workers look first for modules, their program's directory; nothing has that
+    place in ``sys.path`` yet. Whatever ends a worker, an exception too, comes out of here for the
+    interpreter to deal with.
     """
     sock.set_inheritable(False)
-    if not sys.flags.safe_path:
-        sys.path.pop(0)  # a worker has its script's directory there instead of the launcher's
+    forget_modules(LAUNCHERS_OWN)
     own_pid = os.getpid()
-    zygote = Zygote(Channel(sock), tuple(preloads))
+    zygote = Zygote(Channel(sock), tuple(preloads), beside)
     try:
         worker = zygote.raise_worker()
     # Nothing may come out of here that is not a worker's: below us is a launcher's stack.
@@ -76,9 +81,10 @@ class _Born(BaseException):
 class Zygote(Nursery):
     """Serves one agent; its children are workers in all but name."""
 
-    def __init__(self, channel: Channel, preloads: Sequence[str]) -> None:
+    def __init__(self, channel: Channel, preloads: Sequence[str], beside: str | None) -> None:
         super().__init__(channel)
         self._preloads = preloads
+        self._beside = beside
         self._trusted = False
         self._waiting: dict[int, Channel] = {}
         """Forked ahead: by pid, the channel that each waits at."""
@@ -87,7 +93,9 @@ class Zygote(Nursery):
     def raise_worker(self) -> WarmWorker | None:
         """Serve until the agent leaves. Returns a worker in each process that is forked."""
         self.settle_in()
+        end_with_parent()  # as long as it cannot hear that the agent is gone
         self._warm_up()
+        outlive_parent()
         try:
             self.serve()
         except _Born as born:
@@ -97,9 +105,12 @@ class Zygote(Nursery):
     def _warm_up(self) -> None:
         started = time.monotonic()
         gc.disable()  # imports make next to no garbage
+        own_pid = os.getpid()
         problem = load(self._preloads)
-        if problem is None and not is_single_threaded():
-            problem = "loading the modules for the workers has left a thread running"
+        if os.getpid() != own_pid:  # a module has forked, and this is its child
+            os._exit(0)
+        flush_streams()
+        problem = problem or _what_is_left() or _what_is_hidden(self._beside)
         self._trusted = problem is None
         gc.freeze()  # what is never collected is never written to, and stays shared
         gc.enable()
@@ -133,8 +144,12 @@ class Zygote(Nursery):
     def _when_idle(self) -> None:
         """Fork one ahead; one at a time, since requests may come in between."""
         parent = os.getpid()
-        ours, theirs = socket.socketpair()
-        pid = os.fork()
+        try:
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError:  # at a limit; those that are really needed may still find room
+            self._expected = 0
+            return
         if pid == 0:
             ours.close()
             self._leave_home(parent)
@@ -199,6 +214,32 @@ def load(modules: Sequence[str]) -> str | None:
         except BaseException as error:  # noqa: BLE001
             return f"{name} cannot be loaded ahead: {type(error).__name__}: {error}"
     return None
+
+
+def _what_is_left() -> str | None:
+    """What a worker would have to have of its own, and a fork cannot give it."""
+    if not is_single_threaded():
+        return "loading the modules for the workers has left a thread running"
+    if _has_children():
+        return "loading the modules for the workers has left a process running"
+    return None
+
+
+def _has_children() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _what_is_hidden(beside: str | None) -> str | None:
+    hidden = None if beside is None else hidden_module(beside, except_for=(OUR_PACKAGE,))
+    if hidden is None:
+        return None
+    name, file = hidden
+    return f"{file} hides {name}, which warm workers have loaded"
 
 
 def is_single_threaded() -> bool:

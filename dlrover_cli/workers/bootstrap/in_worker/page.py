@@ -35,6 +35,8 @@ PHASE_NAMES = ("unknown", "start-up", "training")
 # Where scripts do not look: a first open() still gets 3, and one that closes "all" of its low
 # descriptors and opens files of its own does not find our text in them.
 _HIGH_DESCRIPTOR = 900
+_READ_AND_WRITE = 3
+_SHARED = 1
 
 
 class Page:
@@ -62,9 +64,19 @@ class Page:
 
     def cells(self) -> "Cells":
         """The page mapped into this process, for what happens often."""
-        import mmap  # a shared library: not worth loading before there is something to count
+        # Not worth loading before there is something to count. (The mmap module would keep a
+        # copy of the descriptor, under a low number that a script expects for its own files.)
+        import ctypes
 
-        return memoryview(mmap.mmap(self._fd, SIZE)).cast("Q")
+        map_ = ctypes.CDLL(None, use_errno=True).mmap
+        map_.restype = ctypes.c_void_p
+        map_.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_ssize_t]
+        address = map_(None, SIZE, _READ_AND_WRITE, _SHARED, self._fd, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        mapped = (ctypes.c_uint64 * (SIZE // 8)).from_address(address)
+        return memoryview(mapped).cast("B").cast("Q")
 
     def close(self) -> None:
         os.close(self._fd)
