@@ -104,8 +104,9 @@ class Judge:
         decision = decide(strategy, counters, limits)
         if decision.action is Action.REPLACE_NODE and self.hosts_control_store():
             decision = decide(FailoverStrategy.GLOBAL_FAILOVER, counters, limits)
+            follows = "all restart" if decision.action is Action.RESTART_JOB else "that counts"
             decision = replace(
-                decision, reason=f"{decision.reason}; this node hosts the store, so all restart"
+                decision, reason=f"{decision.reason}; its node hosts the store, so {follows}"
             )
         if (
             info.kind is FailureKind.HANG

@@ -23,6 +23,7 @@ from dlrover_cli.config.resolve import resolve_settings
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.workers import light_exit  # noqa: F401 - before anything that registers an exit
 
 if TYPE_CHECKING:
     from dlrover_cli.launch.run import Launch

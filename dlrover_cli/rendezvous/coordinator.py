@@ -63,7 +63,8 @@ class Coordinator:
         self._previous = () if previous is None else previous.members
         # Whoever came with the first coordinator has only just come.
         self._list = _List(read_at=float("-inf") if takes_over else now)
-        self._sightings: dict[str, Sighting] = {}
+        # Those of the round before will come by themselves, if the round broke off.
+        self._sightings = dict.fromkeys(self._previous, Sighting(now))
         self._enough_since: float | None = None
         self._alone_since: float | None = None
         self._inquiry: _Inquiry | None = None
@@ -80,7 +81,7 @@ class Coordinator:
         """Take in what somebody rang for."""
         match message:
             case {"kind": "here", "node": str(node)}:
-                self._sightings[node] = Sighting(now)
+                self._sightings[node] = Sighting(now, has_answered=True)
             case {"kind": "hosting", "node": str(node), "address": address}:
                 self._sightings[node] = Sighting(now)
                 if self._inquiry is not None and self._inquiry.members[0] == node:

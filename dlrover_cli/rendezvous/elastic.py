@@ -220,16 +220,23 @@ class ElasticRendezvous(RendezvousHandler):
             if now >= visit.deadline:
                 self._withdraw(visit)
                 raise self._nodes_missing(coordinator.count if coordinator else None)
-            try:
-                message = self._inbox.get(timeout=max(0.0, min(until, visit.deadline) - now))
-            except queue.Empty:
-                if coordinator is None and self._is_overdue(visit):
-                    return self._look_up(visit.number)
-                continue
-            if message.get("round", visit.number) == visit.number:
-                done = self._act_on(message, visit)
-                if done is not None:
-                    return done.placed
+            messages = self._messages(min(until, visit.deadline) - now)
+            if not messages and coordinator is None and self._is_overdue(visit):
+                return self._look_up(visit.number)
+            for message in messages:
+                if message.get("round", visit.number) == visit.number:
+                    done = self._act_on(message, visit)
+                    if done is not None:
+                        return done.placed
+
+    def _messages(self, seconds: float) -> list[Message]:
+        """All that have come; waits for the first one."""
+        messages = []
+        with suppress(queue.Empty):
+            messages.append(self._inbox.get(timeout=max(0.0, seconds)))
+            while True:
+                messages.append(self._inbox.get_nowait())
+        return messages
 
     def _act_on(self, message: Message, visit: "_Visit") -> "_Done | None":
         number = visit.number

@@ -47,9 +47,14 @@ class Sighting:
 
     heard: float
     asked: float | None = None
+    has_answered: bool = False
 
-    def standing(self, now: float, rules: Rules, fresh_for: float) -> Standing:
+    def standing(self, now: float, rules: Rules, *, patrol: bool) -> Standing:
+        """``patrol``: the node is not waited for, and need not be asked as often."""
         if self.asked is None:
+            fresh_for = rules.keep_alive_interval
+            if self.has_answered:
+                fresh_for = rules.keep_alive_interval * _PATROL if patrol else rules.lease
             return Standing.FRESH if now - self.heard < fresh_for else Standing.STALE
         if now - self.asked < rules.keep_alive_interval:
             return Standing.ASKED
@@ -157,8 +162,7 @@ class _View:
         arrived = frozenset(forming.arrived)
         self.continues = not self._previous.isdisjoint(arrived)
         """Whether the job goes on with nodes that it had: others may join it at any time."""
-        runs_well = not self.continues and self._previous.isdisjoint(forming.left)
-        self._patrol = rules.keep_alive_interval * (_PATROL if runs_well else 1)
+        self._runs_well = not self.continues and self._previous.isdisjoint(forming.left)
         self.usable = [
             node
             for node in forming.arrived
@@ -176,9 +180,8 @@ class _View:
         sighting = self._forming.sightings.get(node)
         if sighting is None:
             return Standing.STALE
-        patrols = node in self._previous
-        fresh_for = self._patrol if patrols else self._rules.keep_alive_interval
-        return sighting.standing(self._now, self._rules, fresh_for)
+        patrol = self._runs_well and node in self._previous
+        return sighting.standing(self._now, self._rules, patrol=patrol)
 
     def answer_due(self, node: str) -> float:
         asked = self._forming.sightings[node].asked

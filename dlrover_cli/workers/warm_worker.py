@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlrover_cli.workers import as_new, process_title
+from dlrover_cli.workers import as_new, light_exit, process_title
 from dlrover_cli.workers.bootstrap import BEAT_FILE, WORKER_DIRECTORY, restore_python_path
 from dlrover_cli.workers.bootstrap.in_worker.install import install
 from dlrover_cli.workers.load_time import watch_load_time_variables
@@ -64,6 +64,7 @@ class WarmWorker:
             install(directory, os.environ.get(BEAT_FILE))
         watch_load_time_variables(os.environ)
         as_new.forget_modules((OUR_PACKAGE,))
+        light_exit.keep_shared(os.environ)
 
 
 def place_descriptors(fds: Sequence[int], numbers: Sequence[int]) -> None:

@@ -33,8 +33,8 @@ from typing import Any
 TOKEN_VARIABLE = "DLROVER_TEST_TOKEN"
 MAX_REQUEST = 1 << 20
 PRELOAD = (
+    "dlrover_cli.cli.run",  # registers an exit function that has to be the first one
     "torch.distributed.run",
-    "dlrover_cli.cli.run",
     "dlrover_cli.launch.run",
     "dlrover_cli.launch.compose",
     "dlrover_cli.launch.from_settings",

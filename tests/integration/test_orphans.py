@@ -214,6 +214,7 @@ def journal(scripts) -> str:
 
 def test_the_journal_of_a_killed_launcher_can_be_read(start, scripts):
     running = all_ready(start([*TWO, scripts.wait()]))
+    eventually(lambda: "workers_started" in journal(scripts))
     running.kill()
     running.finish()
     eventually(lambda: not running.processes(), what="the end of all processes")
