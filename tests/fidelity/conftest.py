@@ -33,6 +33,7 @@ def collect(tmp_path_factory: pytest.TempPathFactory, _plain_python: None) -> Co
     shared.mkdir(exist_ok=True)
 
     def collect(name: str, function: Callable[[Path], Any]) -> Any:
+        name = name.replace(" ", "_")
         answer = shared / f"{name}.json"
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

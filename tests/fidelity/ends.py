@@ -140,7 +140,7 @@ _ENDS = {
     "by a segmentation fault": "import ctypes\nctypes.string_at(0)",
     "with a thread that goes on": """
         def later():
-            time.sleep(0.1)
+            threading.main_thread().join()
             print('thread ends')
 
         threading.Thread(target=later).start()
@@ -148,7 +148,7 @@ _ENDS = {
         """,
     "with a thread that goes on after an exception": """
         def later():
-            time.sleep(0.1)
+            threading.main_thread().join()
             print('thread ends')
 
         threading.Thread(target=later).start()
@@ -160,15 +160,16 @@ _ENDS = {
         """,
     "with an executor at work": """
         from concurrent.futures import ThreadPoolExecutor
+        over = threading.Event()
         pool = ThreadPoolExecutor(1)
-        pool.submit(lambda: (time.sleep(0.1), print('task ends')))
+        pool.submit(lambda: (over.wait(), print('task ends')))
         print('main ends')
+        over.set()
         """,
     "with a pool of processes at work": """
         from concurrent.futures import ProcessPoolExecutor
         pool = ProcessPoolExecutor(1)
         pool.submit(print, 'task ends', flush=True)
-        print('main ends')
         """,
     "with a child by fork": """
         pid = os.fork()

@@ -23,7 +23,8 @@ ARGUMENTS = ("--lr", "0.1")
 _DIFFERS_FROM_RUN_TO_RUN = (
     ("0x[0-9a-f]{6,}", "<address>"),
     (r"(?m)^object refcount : \d+$", "object refcount"),
-    # How deep a script can call: see test_facts.
+    # What is loaded, and how deep a script can call: see test_facts.
+    (r"\n\nExtension modules: .* \(total: \d+\)", ""),
     (r"Previous line repeated \d+ more times", "Previous line repeated"),
 )
 

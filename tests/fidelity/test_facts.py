@@ -133,8 +133,9 @@ def observed(collect: Collect, session_launcher: Launcher) -> Callable[[str, str
     """`observed(setting, way)`: what each rank saw."""
 
     def observed(setting: str, way: str) -> list[Facts]:
-        name = f"{setting}-{way}".replace(" ", "_")
-        ranks = collect(name, lambda d: observe_all(session_launcher, d, setting, way))
+        ranks = collect(
+            f"{setting} {way}", lambda d: observe_all(session_launcher, d, setting, way)
+        )
         assert isinstance(ranks, list)
         return ranks
 
@@ -160,7 +161,10 @@ def observe_all(launcher: Launcher, directory: Path, setting: str, way: str) -> 
             [f"--nproc-per-node={RANKS}", *started.options, *given.argv],
             command=started.command,
             real=started.real,
-            env={name: value for name, value in env.items() if name.startswith("TORCH_")},
+            env={
+                "TMPDIR": str(here.parent),
+                **{name: value for name, value in env.items() if name.startswith("TORCH_")},
+            },
             cwd=here,
             stdin=STDIN,
         )

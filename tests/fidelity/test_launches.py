@@ -194,12 +194,13 @@ class TestSlowModules:
     [
         ([], "workers are forked from a process that has loaded torch, numpy, "),
         (["--worker_start=fresh"], "workers are started fresh\n"),
-        (["--numa-binding=node"], "workers are started fresh: --numa-binding binds a program"),
+        (["directory"], "workers are started fresh: directory is not the text of a script\n"),
     ],
 )
 def test_the_plan_says_how_workers_are_started(
     launch: Launch, scripts: Scripts, argv: list[str], note: str
 ) -> None:
+    scripts.write("directory/__main__.py", "")
     finished = launch(["--dry_run", *argv, scripts.hello()], env={"COLUMNS": "500"})
     assert finished.returncode == 0, finished
     assert note in finished.stdout

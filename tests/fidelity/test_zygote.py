@@ -1,9 +1,11 @@
 """What can go wrong with the process that workers are forked from: said in a line, and survived."""
 
+import json
 import os
+import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.streams import StreamPlan, WorkerStreams
+from tests.fidelity.test_facts import DIFFERENCES, PROGRAMS, UNIQUE
 from tests.harness.processes import descendants_and_orphans, is_alive, process_info
 from tests.harness.waiting import eventually
 from tests.workers.helpers import all_exits, next_exit, request
@@ -70,17 +73,11 @@ def output_of(starter: CommandStarter, inbox: Inbox, *scripts: Path, attempt: in
     for file in files:
         file.write_text("")
     asked = request([("-u", str(script)) for script in scripts], attempt=attempt)
-    launches = [
-        type(launch)(
-            launch.local_rank,
-            launch.args,
-            launch.env,
-            WorkerStreams(StreamPlan(file=str(file)), StreamPlan()),
-            "",
-        )
+    launches = tuple(
+        replace(launch, streams=WorkerStreams(StreamPlan(file=str(file)), StreamPlan()))
         for launch, file in zip(asked.launches, files, strict=True)
-    ]
-    workers = starter.start(type(asked)(attempt, sys.executable, tuple(launches)), inbox)
+    )
+    workers = starter.start(replace(asked, launches=launches), inbox)
     exits = all_exits(inbox, workers)
     workers.close()
     assert {exit_.status for exit_ in exits.values()} == {0}
@@ -182,14 +179,7 @@ def test_children_that_wait_and_are_killed_are_not_missed(
 ) -> None:
     starter = start_warm()
     assert output_of(starter, inbox, tell, tell) == ["warm", "warm"]
-    zygote = os.getpid()
-
-    def waiting() -> list[int]:
-        here = [p for p in descendants_and_orphans(process_token) if p.pid != zygote]
-        parents = {p.parent for p in here}
-        return [p.pid for p in here if p.pid not in parents and p.parent != zygote]
-
-    standbys = eventually(lambda: len(waiting()) == 2 and waiting(), what="two in waiting")
+    standbys = waiting(process_token, 2)
     for pid in standbys:
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: not any(map(is_alive, standbys)), what="the end of those that waited")
@@ -203,15 +193,43 @@ def test_children_that_wait_become_the_next_workers(
     script = tmp_path / "pid.py"
     script.write_text("import os; print(os.getpid())")
     starter = start_warm()
-    before = set(output_of(starter, inbox, script))
-    ours = os.getpid()
+    output_of(starter, inbox, script)
+    [standby] = waiting(process_token, 1)
+    assert output_of(starter, inbox, script, attempt=1) == [str(standby)]
 
-    def waiting() -> set[str]:
-        found = descendants_and_orphans(process_token)
-        return {str(p.pid) for p in found if p.parent != ours and p.pid != ours} - before
 
-    standby = eventually(waiting, what="one in waiting")
-    assert set(output_of(starter, inbox, script, attempt=1)) == standby
+def test_a_worker_that_has_waited_sees_what_a_fresh_one_sees(
+    start_warm: StartWarm,
+    inbox: Inbox,
+    tmp_path: Path,
+    process_token: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("observe.py", "beside.py"):
+        shutil.copy(PROGRAMS / name, tmp_path / name)
+    monkeypatch.setenv("QUICK", "1")
+    monkeypatch.setenv("FACTS", str(tmp_path))
+    monkeypatch.setenv("RANK", "0")
+    warm = start_warm()
+    output_of(warm, inbox, tmp_path / "observe.py")
+    waiting(process_token, 1)
+    output_of(warm, inbox, tmp_path / "observe.py", attempt=1)
+    ours = json.loads((tmp_path / "0.json").read_text())
+    output_of(start_warm("nobody.has.it"), inbox, tmp_path / "observe.py", attempt=2)
+    theirs = json.loads((tmp_path / "0.json").read_text())
+    facts = set(theirs) - set(DIFFERENCES) - UNIQUE
+    assert {fact: ours[fact] for fact in facts} == {fact: theirs[fact] for fact in facts}
+
+
+def waiting(token: str, count: int) -> list[int]:
+    """The pids of the zygote's children when there are so many of them, and no workers."""
+
+    def found() -> list[int]:
+        ours = os.getpid()
+        below = [p for p in descendants_and_orphans(token) if ours not in (p.pid, p.parent)]
+        return [p.pid for p in below] if len(below) == count else []
+
+    return eventually(found, what=f"{count} in waiting")
 
 
 @pytest.mark.parametrize("kind", ["module", "package", "extension"])

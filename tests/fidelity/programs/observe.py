@@ -541,7 +541,7 @@ def torch_settings():
         "distributed": torch.distributed.is_initialized(),
         "elastic": torch.distributed.is_torchelastic_launched(),
         "sharing": torch.multiprocessing.get_sharing_strategy(),
-        "cuda": [torch.cuda.is_available(), torch.cuda.is_initialized()],
+        "cuda": [torch.cuda.is_initialized(), torch.cuda.is_available()],
         "anomaly": torch.is_anomaly_enabled(),
     }
 
