@@ -253,7 +253,7 @@ class TestDeaths:
         assert sorted(ranks(meet(*(job.node(**self.QUICK) for _ in range(2))))) == [0, 1]
 
     def test_a_node_that_slept_through_many_rounds_waits_for_the_next_one(self, job: Job) -> None:
-        nodes = [job.node(1, 2, last_call_timeout=0, **self.QUICK) for _ in range(2)]
+        nodes = [job.node(1, 2, last_call_timeout=60, **self.QUICK) for _ in range(2)]
         meet(*nodes)
         nodes[0].handler.leave()
         for _ in range(4):
