@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -145,6 +145,7 @@ def _be_agents(plan: dict[str, Any]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     threading.stack_size(256 * 1024)
+    _look_up_nothing(plan["port"])
     make = _our_handler if plan["backend"] == OURS else _torchs_handler
     handlers = [make(plan["nodes"], plan["port"]) for _ in range(plan["share"])]
     _put("ready")
@@ -177,10 +178,8 @@ def _our_handler(nodes: int, port: int) -> Any:
 
     from dlrover_cli.rendezvous.elastic import ElasticRendezvous
     from dlrover_cli.rendezvous.forming import Rules
-    from dlrover_cli.rendezvous.no_lookups import spare_torch_its_lookups
 
     address = "127.0.0.1"
-    _once(lambda: spare_torch_its_lookups(lambda: TCPStore(address, port)))
     store = TCPStore(address, port, wait_for_workers=False)
     host = _shared_host()
     rules = Rules(nodes, nodes)
@@ -202,23 +201,26 @@ def _torchs_handler(nodes: int, port: int) -> Any:
     )
 
 
-_done: list[Any] = []
-
-
-def _once(action: Callable[[], object]) -> None:
-    if not _done:
-        _done.append(action())
+_host: list[Any] = []
 
 
 def _shared_host() -> Any:
     """Each node has a process for its stores; only that of node rank 0 is ever asked."""
     from dlrover_cli.rendezvous.store_host import StoreHost
 
-    if len(_done) < 2:
-        host = StoreHost.spawn()
-        host.open()
-        _done.append(host)
-    return _done[1]
+    if not _host:
+        _host.append(StoreHost.spawn())
+        _host[0].open()
+    return _host[0]
+
+
+def _look_up_nothing(port: int) -> None:
+    """A name server that is slow would be measured instead."""
+    from torch.distributed import TCPStore
+
+    from dlrover_cli.rendezvous.no_lookups import spare_torch_its_lookups
+
+    spare_torch_its_lookups(lambda: TCPStore("127.0.0.1", port, wait_for_workers=False))
 
 
 def _say(process: "subprocess.Popen[str]", line: str) -> None:

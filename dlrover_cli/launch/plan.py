@@ -240,6 +240,7 @@ def _notes(settings: LaunchSettings, config: "LaunchConfig") -> Iterator[str]:
         yield "one node on its own: no rendezvous service, a new store on a free port per attempt"
     elif config.max_nodes > 1:
         yield f"ranks and sizes are for nodes that all run {config.nproc_per_node} workers"
+        yield from _notes_on_the_store(config)
     yield from _worker_start_note(settings)
     if settings.log_dir is None and settings.logs_specs is None:
         runs = state_directory(os.environ) / "runs"
@@ -256,3 +257,16 @@ def _worker_start_note(settings: LaunchSettings) -> Iterator[str]:
         yield f"workers are started fresh: {start.reason}"
     elif not settings.run_path:
         yield "workers are started fresh"
+
+
+def _notes_on_the_store(config: "LaunchConfig") -> Iterator[str]:
+    """What it means that the store where the nodes meet ends with the node that hosts it."""
+    is_outside = str(config.rdzv_configs.get("is_host", "")).lower() in ("0", "false")
+    hosted = config.rdzv_backend in ("c10d", "dlrover", "static") and config.rdzv_handler is None
+    if is_outside or not hosted or config.rdzv_configs.get("store_type") == "file":
+        return
+    yield (
+        "the store where the nodes meet lives in one of them: without that node the job cannot go "
+        "on, a NODE verdict there restarts the whole job, and a node that comes after an abort is "
+        "not told; `dlrover-job rendezvous serve` hosts a store apart from the nodes"
+    )

@@ -21,7 +21,7 @@ def torchrun_arguments(settings: LaunchSettings) -> tuple[str, ...]:
         text
         for setting in SETTINGS
         if setting.torchrun
-        for text in _option(setting, getattr(settings, setting.name))
+        for text in _option(setting, _torchruns_value(setting, settings))
     ]
     # torchrun takes the first "--" for its own.
     if settings.training_script.startswith("-") or "--" in settings.training_script_args:
@@ -84,6 +84,12 @@ def _unambiguous_arguments(
         else:
             overruled.append(f"{setting.option}={value}")
     return [*overruled, *torchrun_arguments(settings)]
+
+
+def _torchruns_value(setting: Setting, settings: LaunchSettings) -> object:
+    """torchrun does not have our rendezvous; its own c10d takes the same settings."""
+    value: object = getattr(settings, setting.name)
+    return "c10d" if setting.name == "rdzv_backend" and value == "dlrover" else value
 
 
 def _option(setting: Setting, value: object) -> Iterator[str]:

@@ -129,6 +129,7 @@ class Coordinator:
         left = self._list.left | {self._node}
         members = tuple(node for node in self._previous if node not in left)
         self._board.settle(self._number, Outcome(members, self._bounds_before, void=True))
+        self._board.seal(self._number)
         self._read_list(time.monotonic())
         others = [node for node in self._list.arrived if node != self._node]
         self._board.send(others, {**reason, "round": self._number})
@@ -213,6 +214,7 @@ class Coordinator:
         for rank, node in enumerate(members):
             if node != self._node:
                 self._board.send([node], {"kind": "complete", "rank": rank, **world})
+        self._board.seal(self._number)
         self._read_list(time.monotonic())
         spare = self._list.arrived.keys() - set(members) - {self._node}
         self._board.send(spare, {"kind": "over", "round": self._number})

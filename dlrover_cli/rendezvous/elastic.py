@@ -79,7 +79,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._is_out.clear()
         try:
             self._workers_store.drop()
-            self._last = self._joining.run(as_member=self._last is not None)
+            self._last = self._joining.run(self._last)
             return self._info(self._last)
         except RuntimeError as error:  # of torch's client
             raise StoreLost(self._me.endpoint) from error
@@ -93,6 +93,7 @@ class ElasticRendezvous(RendezvousHandler):
         """End the job for every node; whoever waits is told at once."""
         if self._board.close():
             number = self._board.progress().round + 1
+            self._board.seal(number)
             waiting = [entry["node"] for entry in self._board.read_log(number) if "node" in entry]
             self._board.send(waiting, {"kind": "closed", "round": number})
 

@@ -4,7 +4,8 @@ A round's keys carry its number, so that nobody reads those of another round.
 
 round               the number of the last complete round; beyond any round, the job is closed
 <n>/log             one line of JSON per arrival or departure
-<n>/tickets         how many have arrived; whoever gets the first ticket coordinates
+<n>/tickets         how many have arrived; whoever gets the first ticket coordinates. Sealed, by a
+                    number larger than any, when the round or the job is over
 <n>/coordinator     who does, if the first one was given up
 <n>/beat            counts while the coordinator lives
 <n>/bell            a queue of messages to the coordinator
@@ -21,6 +22,7 @@ from typing import Any
 from torch.distributed import Store
 
 _CLOSED = 1 << 40
+_SEALED = 1 << 40
 _NO_END = timedelta(days=24)  # torch counts its milliseconds in 31 bits
 
 Message = dict[str, Any]
@@ -83,8 +85,14 @@ class JobBoard:
             return []
         return [json.loads(line) for line in self._store.get(key).splitlines()]
 
-    def take_ticket(self, number: int) -> int:
-        return self._store.add(self._key(number, "tickets"), 1)
+    def take_ticket(self, number: int) -> int | None:
+        """Counted from 1. None if the round is over: whoever has logged its arrival after the last
+        look at the log gets none, and whoever gets one is found there."""
+        ticket = self._store.add(self._key(number, "tickets"), 1)
+        return None if ticket >= _SEALED else ticket
+
+    def seal(self, number: int) -> None:
+        self._store.add(self._key(number, "tickets"), _SEALED)
 
     def coordinator(self, number: int) -> str:
         """The node that took over, if one had to."""

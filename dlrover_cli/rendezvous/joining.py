@@ -79,23 +79,22 @@ class Joining:
         self._inbox = inbox
         self._workers_store = workers_store
 
-    def run(self, *, as_member: bool) -> Placed:
+    def run(self, last: Placed | None) -> Placed:
         """Wait for a complete round. Raises torch's RendezvousError, ours, or RuntimeError.
 
-        Who was in a round of the job before waits for the join timeout. Others may have come as
-        spares, and wait as long as the job runs.
+        Who was in a round of the job before, in ``last``, waits for the join timeout. Others may
+        have come as spares, and wait as long as the job runs.
         """
-        progress = self._board.progress()
-        is_spare = progress.round > 0 and not as_member
+        number = self._next_number() if last is None else last.number + 1
+        is_spare = number > 1 and last is None
         deadline = time.monotonic() + self._me.rules.join_timeout
-        number = progress.round + 1
         while True:
             over = self._take_part(number, float("inf") if is_spare else deadline)
             if over.placed is not None:
                 return over.placed
             outcome = self._board.outcome(number)
             is_spare = is_spare or (outcome is not None and not outcome.void)
-            number = self._board.progress().round + 1
+            number = self._next_number()
 
     def lose(self, error: BaseException) -> None:
         """End the wait, if there is one: the store is gone."""
@@ -106,13 +105,21 @@ class Joining:
         self._board.log(number, {"left": self._me.node})
         self._board.ring(number, {"kind": "left"})
 
+    def _next_number(self) -> int:
+        """The round that is open."""
+        progress = self._board.progress()
+        if progress.is_closed:
+            raise RendezvousClosedError(f"the job {self._me.run_id!r} has ended")
+        return progress.round + 1
+
     def _take_part(self, number: int, deadline: float) -> _Over:
         self._board.log(number, {"node": self._me.node, "bounds": self._me.bounds})
         ticket = self._board.take_ticket(number)
-        progress = self._board.progress()
-        if progress.is_closed:
-            raise self._closed()
-        if progress.round >= number:
+        if ticket == 1 and self._board.progress().round >= number:
+            # So long ago that nobody remembers it. This node was given up meanwhile.
+            self._board.seal(number)
+            ticket = None
+        if ticket is None:
             return self._look_up(number)
         visit = _Visit(number, deadline, time.monotonic())
         if ticket == 1:
@@ -169,7 +176,7 @@ class Joining:
                 reply = {"kind": "hosting", "node": self._me.node, "address": address}
                 self._board.ring(visit.number, reply)
             case {"kind": "closed"}:
-                raise self._closed()
+                raise RendezvousClosedError(f"the job {self._me.run_id!r} has ended")
             case {"kind": "expired"}:
                 raise NodesMissing(self._me.rules, None)
             case {"kind": "refused", "bounds": bounds}:
@@ -231,6 +238,3 @@ class Joining:
         if rank is None:
             return _Over(None)
         return _Over(Placed(number, rank, len(outcome.members), outcome.master))
-
-    def _closed(self) -> RendezvousClosedError:
-        return RendezvousClosedError(f"the job {self._me.run_id!r} has ended")

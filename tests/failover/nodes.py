@@ -167,14 +167,15 @@ def nodes_of(
     nnodes: str,
     store: int | None,
     conf: str = CONF,
+    backend: str | None = None,
 ) -> Nodes:
-    """Nodes that meet by torch's c10d rendezvous.
+    """Nodes that meet by our rendezvous in a store outside of the agents, `store` being its port.
 
-    `store` is the port of a store outside of the agents; None lets the first agent host one.
+    Without one, they meet by torch's c10d, and the first agent hosts the store.
     """
     common = (
         f"--nnodes={nnodes}",
-        "--rdzv-backend=c10d",
+        f"--rdzv-backend={backend or ('c10d' if store is None else 'dlrover')}",
         f"--rdzv-endpoint=127.0.0.1:{store or free_port()}",
         # Many jobs meet over the same store; the id keeps them apart.
         f"--rdzv-id={uuid.uuid4().hex}",

@@ -85,6 +85,21 @@ class TestTruth:
             *("GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         }
 
+    @pytest.mark.parametrize(
+        "options, lives_in_a_node",
+        [
+            (["--rdzv-backend=dlrover"], True),
+            (["--rdzv-backend=dlrover", "--rdzv-conf=is_host=0"], False),
+            (["--rdzv-backend=c10d"], True),
+        ],
+    )
+    def test_it_is_said_when_the_job_depends_on_one_node(
+        self, options: list[str], lives_in_a_node: bool, launch: Launch, scripts: Scripts
+    ) -> None:
+        argv = ["--nnodes=2", "--rdzv-endpoint=localhost:29400", *options, scripts.hello()]
+        notes = plan_of(launch, argv)["notes"]
+        assert any("rendezvous serve" in note for note in notes) is lives_in_a_node
+
 
 class TestDoingNothing:
     def test_no_directory_and_no_worker_is_made(

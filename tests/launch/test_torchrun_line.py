@@ -51,3 +51,12 @@ def test_a_default_of_ours_wins_over_a_variable_that_torchrun_reads(
     assert set(arguments) == {"--nnodes=1:1", "--role=y", "--log-dir=logs", "train.py"}
     assert "PET_STANDALONE" not in environ, "a flag cannot be denied on the command line"
     assert "PET_NNODES" in environ
+
+
+def test_our_rendezvous_is_c10d_to_torchrun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = read_settings(["--rdzv-backend=dlrover", "--rdzv-endpoint=n:1", "train.py"])
+    line = torchrun_arguments(settings)
+    assert line == ("--rdzv-backend=c10d", "--rdzv-endpoint=n:1", "train.py")

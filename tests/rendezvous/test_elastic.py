@@ -252,6 +252,16 @@ class TestDeaths:
             node.die()
         assert sorted(ranks(meet(*(job.node(**self.QUICK) for _ in range(2))))) == [0, 1]
 
+    def test_a_node_that_slept_through_many_rounds_waits_for_the_next_one(self, job: Job) -> None:
+        nodes = [job.node(1, 2, last_call_timeout=60, **self.QUICK) for _ in range(2)]
+        meet(*nodes)
+        nodes[0].handler.leave()
+        for _ in range(4):
+            meet(nodes[1])
+        waiting = nodes[0].join()
+        eventually(lambda: nodes[1].handler.num_nodes_waiting() == 1, PATIENCE)
+        assert sorted(ranks([*meet(nodes[1]), waiting.result(PATIENCE)])) == [0, 1]
+
 
 class TestEndings:
     def test_a_closed_job_sends_waiting_nodes_away_and_lets_nobody_in(self, job: Job) -> None:

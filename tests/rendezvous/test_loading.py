@@ -219,7 +219,7 @@ class TestBackends:
     def test_a_wrong_name_is_refused_with_all_there_are(self) -> None:
         with pytest.raises(ConfigError) as caught:
             check_rendezvous_backend("zzzz")
-        assert "c10d, etcd, etcd-v2" in (caught.value.hint or "")
+        assert "c10d, dlrover, etcd, etcd-v2" in (caught.value.hint or "")
 
     @pytest.mark.parametrize(
         "value,reason",
