@@ -11,7 +11,7 @@ import typer
 import typer.main
 
 from dlrover_cli import __version__
-from dlrover_cli.cli import job_failover
+from dlrover_cli.cli import job_failover, job_rendezvous
 from dlrover_cli.cli.stdout import printing
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(job_failover.app, name="failover")
+app.add_typer(job_rendezvous.app, name="rendezvous")
 
 
 def main(args: list[str] | None = None) -> int:

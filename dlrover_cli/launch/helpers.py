@@ -16,7 +16,7 @@ from dlrover_cli.launch.worker_start import WorkerStart
 from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.workers.as_new import flush_streams
 from dlrover_cli.workers.commands import ForkedProcess, NurseryClient
-from dlrover_cli.workers.zygote import become_zygote, is_single_threaded
+from dlrover_cli.workers.zygote import Upbringing, become_zygote, is_single_threaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +66,4 @@ def serve_as_zygote(sock: socket.socket, worker_start: WorkerStart) -> None:
     os.close(null)
     if not sys.flags.safe_path:
         sys.path.pop(0)  # a worker has its script's directory there instead of ours
-    become_zygote(sock, worker_start.preloads, worker_start.beside)
+    become_zygote(sock, Upbringing(worker_start.preloads, worker_start.beside, worker_start.learns))

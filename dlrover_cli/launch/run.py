@@ -140,7 +140,9 @@ def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> Command
     if not worker_start.warm:
         return CommandStarter(say)
     if zygote is None:
-        zygote = NurseryClient.start_warm(worker_start.preloads, worker_start.beside)
+        zygote = NurseryClient.start_warm(
+            worker_start.preloads, worker_start.beside, learns=worker_start.learns
+        )
     return CommandStarter(say, zygote)
 
 

@@ -61,6 +61,8 @@ class Coordinator:
         self._number = number
         self._rules = rules
         self._previous = () if previous is None else previous.members
+        self._bounds = (rules.min_nodes, rules.max_nodes)
+        self._bounds_before = previous.bounds if previous and previous.members else self._bounds
         # Whoever came with the first coordinator has only just come.
         self._list = _List(read_at=float("-inf") if takes_over else now)
         # Those of the round before will come by themselves, if the round broke off.
@@ -123,10 +125,10 @@ class Coordinator:
     def give_up(self, reason: Message) -> None:
         """End the round without members; everybody else who waits is told and may start another."""
         self._read_list(time.monotonic())
+        self._tell_of_newcomers(0)
         left = self._list.left | {self._node}
         members = tuple(node for node in self._previous if node not in left)
-        bounds = (self._rules.min_nodes, self._rules.max_nodes)
-        self._board.settle(self._number, Outcome(members, bounds, void=True))
+        self._board.settle(self._number, Outcome(members, self._bounds_before, void=True))
         self._read_list(time.monotonic())
         others = [node for node in self._list.arrived if node != self._node]
         self._board.send(others, {**reason, "round": self._number})
@@ -166,13 +168,11 @@ class Coordinator:
         self._list.read_at, self._list.is_outdated = now, False
 
     def _refuses(self, entry: Message) -> bool:
-        ours = [self._rules.min_nodes, self._rules.max_nodes]
-        if entry["bounds"] == ours:
+        if tuple(entry["bounds"]) == self._bounds:
             return False
         self._list.refused.add(entry["node"])
-        self._board.send(
-            [entry["node"]], {"kind": "refused", "round": self._number, "bounds": ours}
-        )
+        refusal = {"kind": "refused", "round": self._number, "bounds": self._bounds}
+        self._board.send([entry["node"]], refusal)
         return True
 
     def _ask(self, nodes: tuple[str, ...], now: float) -> None:
@@ -205,8 +205,7 @@ class Coordinator:
         return None
 
     def _settle(self, members: tuple[str, ...], master: tuple[str, int] | None) -> Outcome:
-        bounds = (self._rules.min_nodes, self._rules.max_nodes)
-        ours = Outcome(members, bounds, master=master)
+        ours = Outcome(members, self._bounds, master=master)
         outcome = self._board.settle(self._number, ours)
         if outcome != ours:  # somebody who took us for dead was faster, and tells the others
             return outcome

@@ -73,14 +73,14 @@ def spare_torch_its_lookups(connect: Callable[[], object]) -> None:
 
 def _connect_without_lookups(connect: Callable[[], object]) -> None:
     # Whoever connects in earnest will have the same trouble, and say so.
-    with suppress(RuntimeError, OSError), _hidden_stderr():
+    with suppress(RuntimeError, OSError), hidden_stderr():
         if _install(_SECCOMP_THIS_THREAD):
             connect()
 
 
 @contextmanager
-def _hidden_stderr() -> Iterator[None]:
-    """torch mentions it, which would worry people."""
+def hidden_stderr() -> Iterator[None]:
+    """What torch mentions about lookups and connections would worry people."""
     kept = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:

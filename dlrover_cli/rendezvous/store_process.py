@@ -21,12 +21,13 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from dlrover_cli.rendezvous.no_lookups import forbid_lookups
+from dlrover_cli.errors import LaunchError
+from dlrover_cli.rendezvous.no_lookups import forbid_lookups, hidden_stderr
 
 _NAME = b"dlrover-store"
 _BACKLOG = 4096  # as many may connect at the same moment without being sent back
@@ -87,6 +88,30 @@ def serve_spawned() -> NoReturn:
     os._exit(0)  # there is nothing to tidy up, and torch would take its time
 
 
+def serve_in_foreground(
+    host: str | None,
+    port: int,
+    ready: Callable[[int], None],
+    wait: Callable[[], object],
+) -> None:
+    """Host one store in this very process until ``wait`` returns. Raises LaunchError."""
+    address = _address_of(host)  # while names can still be looked up
+    prepare_process()
+    servers = StoreServers()
+    with hidden_stderr():
+        try:
+            number = servers.open(address, port)
+        except (OSError, OverflowError) as error:
+            at = f"{host}:{port}" if host else f"port {port}"
+            raise LaunchError(
+                f"cannot listen on {at}: {getattr(error, 'strerror', None) or error}",
+                hint="choose another with --port, or another address of this machine with --host",
+            ) from error
+        ready(number)
+        wait()
+        servers.drop(number)
+
+
 def prepare_process() -> bool:
     """Make this process fit to host a store; whether lookups are forbidden rather than bounded."""
     with suppress(AttributeError):  # of Linux
@@ -142,9 +167,21 @@ def _reply(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _address_of(host: str | None) -> str | None:
+    if host is None:
+        return None
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (socket.gaierror, UnicodeError) as error:
+        raise LaunchError(
+            f"{host!r} is no address of this machine: {error}",
+            hint="leave --host out to listen on all of them",
+        ) from error
+
+
 def _listen(host: str | None, port: int) -> socket.socket:
     if host is not None:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     if socket.has_dualstack_ipv6():
         try:

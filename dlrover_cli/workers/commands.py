@@ -16,6 +16,7 @@ from dlrover_cli.workers import nursery
 from dlrover_cli.workers.api import StartRequest, WorkerExit, WorkerLaunch
 from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.streams import StreamPump, fill_standard_descriptors
+from dlrover_cli.workers.zygote import Upbringing
 from dlrover_cli.workers.zygote import command as zygote_command
 
 _SIGKILL_STATUS = -9
@@ -91,9 +92,12 @@ class NurseryClient:
         return cls._execute(lambda fd: [sys.executable, *script, str(fd)])
 
     @classmethod
-    def start_warm(cls, preloads: Sequence[str], beside: str | None = None) -> Self:
+    def start_warm(
+        cls, preloads: Sequence[str], beside: str | None = None, *, learns: bool = False
+    ) -> Self:
         """Execute a zygote, where none can be forked. Raises LaunchError."""
-        return cls._execute(lambda fd: zygote_command(fd, preloads, beside))
+        upbringing = Upbringing(tuple(preloads), beside, learns)
+        return cls._execute(lambda fd: zygote_command(fd, upbringing))
 
     @classmethod
     def _execute(cls, command: Callable[[int], list[str]]) -> Self:

@@ -27,15 +27,20 @@ class WarmWorker:
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    learn: bool = False
+    """Whether to write down what it loads."""
 
     @classmethod
-    def from_message(cls, message: dict[str, Any], fds: list[int]) -> "WarmWorker":
+    def from_message(
+        cls, message: dict[str, Any], fds: list[int], *, learn: bool = False
+    ) -> "WarmWorker":
         """In the worker's process: takes the request's descriptors, so it is made only once."""
         place_descriptors(fds, message["fds"])
         fds.clear()
         return cls(
             tuple(_unpacked(part) for part in message["argv"]),
             {_unpacked(name): _unpacked(value) for name, value in message["env"].items()},
+            learn,
         )
 
     def run(self) -> None:
@@ -61,7 +66,7 @@ class WarmWorker:
         sys.orig_argv[:] = self.argv
         directory = os.environ.get(WORKER_DIRECTORY)
         if directory is not None:
-            install(directory, os.environ.get(BEAT_FILE))
+            install(directory, os.environ.get(BEAT_FILE), learn=self.learn)
         watch_load_time_variables(os.environ)
         as_new.forget_modules((OUR_PACKAGE,))
         light_exit.keep_shared(os.environ)

@@ -15,21 +15,29 @@ More reports        {"event": "warm", "problem": str | null, "seconds"}
 import contextlib
 import gc
 import importlib
+import json
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from dlrover_cli.workers import process_title
+from dlrover_cli.workers.apprentice import Apprentice, names_in
+from dlrover_cli.workers.apprentice import serve as serve_apprentice
 from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules
+from dlrover_cli.workers.bootstrap import WORKER_DIRECTORY
+from dlrover_cli.workers.bootstrap.in_worker.modules import MODULES_FILE
 from dlrover_cli.workers.nursery import Channel, Nursery, end_with_parent, outlive_parent
 from dlrover_cli.workers.shadowing import hidden_module
 from dlrover_cli.workers.warm_worker import OUR_PACKAGE, WarmWorker
 
 _BROKEN = 70
 _IDLE_SECONDS = 0.5
+_LONGEST_PATIENCE = 30.0
 # Without the current directory, where a worker's program need not look for modules.
 _SOURCE = (
     "import sys; sys.flags.safe_path or sys.path.pop(0); "
@@ -37,27 +45,38 @@ _SOURCE = (
 )
 
 
-def command(channel: int, preloads: Sequence[str], beside: str | None) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Upbringing:
+    """What a zygote gives to its workers."""
+
+    preloads: tuple[str, ...] = ()
+    beside: str | None = None
+    """Where workers look first for modules, their program's directory; it is not in ``sys.path``
+    yet."""
+    learns: bool = False
+    """Whether what the first workers load is loaded for the next ones too."""
+
+
+def command(channel: int, upbringing: Upbringing) -> list[str]:
     """How a zygote is executed; it has the interpreter options that workers have."""
-    return [sys.executable, "-u", "-c", _SOURCE, str(channel), beside or "", *preloads]
+    return [sys.executable, "-u", "-c", _SOURCE, str(channel), json.dumps(asdict(upbringing))]
 
 
-def main(channel: str, beside: str, *preloads: str) -> None:
+def main(channel: str, upbringing: str) -> None:
     """An executed zygote; a worker that is forked from it returns from here at its end."""
-    become_zygote(socket.socket(fileno=int(channel)), preloads, beside or None)
+    become_zygote(socket.socket(fileno=int(channel)), Upbringing(**json.loads(upbringing)))
 
 
-def become_zygote(sock: socket.socket, preloads: Sequence[str], beside: str | None) -> None:
+def become_zygote(sock: socket.socket, upbringing: Upbringing) -> None:
     """Serve the agent at the other end, and do not return from that; return at a worker's end.
 
-    ``beside`` is where workers look first for modules, their program's directory; nothing has that
-    place in ``sys.path`` yet. Whatever ends a worker, an exception too, comes out of here for the
-    interpreter to deal with.
+    Whatever ends a worker, an exception too, comes out of here for the interpreter to deal with.
     """
     sock.set_inheritable(False)
+    process_title.write(("dlrover-zygote",))
     forget_modules(LAUNCHERS_OWN)
     own_pid = os.getpid()
-    zygote = Zygote(Channel(sock), tuple(preloads), beside)
+    zygote = Zygote(Channel(sock), upbringing)
     try:
         worker = zygote.raise_worker()
     # Nothing may come out of here that is not a worker's: below us is a launcher's stack.
@@ -81,10 +100,15 @@ class _Born(BaseException):
 class Zygote(Nursery):
     """Serves one agent; its children are workers in all but name."""
 
-    def __init__(self, channel: Channel, preloads: Sequence[str], beside: str | None) -> None:
+    def __init__(self, channel: Channel, upbringing: Upbringing) -> None:
         super().__init__(channel)
-        self._preloads = preloads
-        self._beside = beside
+        self._preloads = upbringing.preloads
+        self._beside = upbringing.beside
+        self._lesson: str | None = None
+        """The file in which the first worker writes what it loads."""
+        self._learns = upbringing.learns
+        self._patience = _IDLE_SECONDS
+        self._apprentice: Apprentice | None = None
         self._trusted = False
         self._waiting: dict[int, Channel] = {}
         """Forked ahead: by pid, the channel that each waits at."""
@@ -127,6 +151,7 @@ class Zygote(Nursery):
     def _fork_worker(self, message: dict[str, Any], fds: list[int]) -> int:
         if not message.get("warm") or not self._trusted:
             return super()._fork_worker(message, fds)
+        learn = self._note_lesson(message["env"])
         ready = self._wake_one(message, fds)
         if ready is not None:
             return ready
@@ -135,14 +160,63 @@ class Zygote(Nursery):
         if pid == 0:
             self._leave_home(parent)
             self._forget_everything()
-            raise _Born(WarmWorker.from_message(message, fds))
+            raise _Born(WarmWorker.from_message(message, fds, learn=learn))
         return pid
 
     def _idle_after(self) -> float | None:
-        return _IDLE_SECONDS if len(self._waiting) < self._expected else None
+        if len(self._waiting) < self._expected:
+            return _IDLE_SECONDS
+        return None if self._lesson is None else self._patience
 
     def _when_idle(self) -> None:
-        """Fork one ahead; one at a time, since requests may come in between."""
+        """Fork ahead, one at a time, since requests may come in between; then learn."""
+        if len(self._waiting) < self._expected:
+            self._fork_one_ahead()
+        elif self._apprentice is None:
+            self._take_apprentice()
+        elif self._apprentice.has_answered():
+            self._lesson = None
+            if self._apprentice.is_ready:
+                self._dismiss()  # for others that have learned more
+
+    def _note_lesson(self, env: Mapping[str, str]) -> bool:
+        """Whether this worker is the one to learn from: the first one, and once is enough."""
+        if not self._learns or WORKER_DIRECTORY not in env:
+            return False
+        self._learns = False
+        directory = os.fsdecode(env[WORKER_DIRECTORY].encode("latin-1"))
+        self._lesson = os.path.join(directory, MODULES_FILE)
+        return True
+
+    def _take_apprentice(self) -> None:
+        names = names_in(self._lesson) if self._lesson is not None else ()
+        if not names:
+            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+            return
+        zygote = os.getpid()
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            process_title.write(("dlrover-learner",))
+            end_with_parent()
+            self._forget_everything()
+            channel = serve_apprentice(
+                Channel(theirs), lambda: _learn(names, self._beside), zygote, self._leave_home
+            )
+            process_title.write(("dlrover-learned",))
+            raise _Born(_await_birth(channel))
+        theirs.close()
+        self._apprentice = Apprentice(pid, Channel(ours))
+        self._patience = _IDLE_SECONDS
+
+    def _fork_one_ahead(self) -> None:
+        if self._apprentice is not None and self._apprentice.is_ready:
+            raised = self._apprentice.fork_ahead()
+            if raised is not None:
+                self._waiting[raised[0]] = raised[1]
+                return
+            self._apprentice.is_ready = False
         parent = os.getpid()
         try:
             ours, theirs = socket.socketpair()
@@ -152,6 +226,7 @@ class Zygote(Nursery):
             return
         if pid == 0:
             ours.close()
+            process_title.write(("dlrover-standby",))
             self._leave_home(parent)
             self._forget_everything()
             raise _Born(_await_birth(Channel(theirs)))
@@ -171,10 +246,13 @@ class Zygote(Nursery):
         return None
 
     def _all_below(self) -> list[int]:
-        return [pid for pid in super()._all_below() if pid not in self._waiting]
+        spared = set(self._waiting)
+        if self._apprentice is not None:
+            spared.add(self._apprentice.pid)
+        return [pid for pid in super()._all_below() if pid not in spared]
 
     def kill_everything(self) -> None:
-        self._dismiss()
+        self._dismiss_all()
         super().kill_everything()
 
     def _dismiss(self) -> None:
@@ -183,14 +261,20 @@ class Zygote(Nursery):
             channel.close()
         self._waiting.clear()
 
-    def relay(self) -> None:
+    def _dismiss_all(self) -> None:
         self._dismiss()
+        if self._apprentice is not None:
+            self._apprentice.close()
+            self._apprentice = None
+
+    def relay(self) -> None:
+        self._dismiss_all()
         super().relay()
 
     def _forget_everything(self) -> None:
         """In a child: what is open here is the zygote's business."""
         self._channel.close()
-        self._dismiss()
+        self._dismiss_all()
         self.release()
 
 
@@ -203,6 +287,17 @@ def _await_birth(channel: Channel) -> WarmWorker:
                 return WarmWorker.from_message(message, fds)
         except EOFError:
             os._exit(0)
+
+
+def _learn(names: Sequence[str], beside: str | None) -> str | None:
+    """In an apprentice: load what others have loaded, as far as it goes without a trace."""
+    gc.disable()
+    for name in names:
+        load([name])  # one that wants to be imported in another way is left to the script
+    flush_streams()
+    gc.freeze()
+    gc.enable()
+    return _what_is_left() or _what_is_hidden(beside)
 
 
 def load(modules: Sequence[str]) -> str | None:

@@ -4,15 +4,17 @@ import atexit
 import os
 import sys
 
-from . import exits, faults, imports, page, progress
+from . import exits, faults, imports, modules, page, progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def install(directory: str, beat_file: str | None) -> None:
+def install(directory: str, beat_file: str | None, *, learn: bool = False) -> None:
     """Record this process's end in ``directory`` and its progress in ``beat_file``.
+
+    With ``learn`` it also leaves there what it has loaded by its first step.
 
     Only the worker itself: a process that it started and that got here by accident (because the
     worker's own interpreter did not look at its environment) is left alone. Each part stands for
@@ -24,7 +26,14 @@ def install(directory: str, beat_file: str | None) -> None:
             beats = page.open_page(beat_file)
     if beats is not None and not beats.claim():
         return
-    tracker = progress.Progress(beats)
+    known = frozenset(sys.modules) if learn else None
+
+    def note_modules() -> None:
+        with _noting(directory, "modules"):
+            if known is not None:
+                modules.write_down(directory, known)
+
+    tracker = progress.Progress(beats, note_modules)
     recorder = exits.ExitRecorder(directory, tracker.phase_name)
     watch = imports.ImportWatch(lambda name, error: _note(directory, name, error))
     with _noting(directory, "exits"):

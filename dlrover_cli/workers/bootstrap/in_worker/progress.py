@@ -24,8 +24,11 @@ _LAST_WORK_SECONDS = 0.002
 class Progress:
     """What this worker has done so far, kept in its page."""
 
-    def __init__(self, page: layout.Page | None) -> None:
+    def __init__(
+        self, page: layout.Page | None, on_first_step: "Callable[[], None]" = lambda: None
+    ) -> None:
         self._page = page
+        self._on_first_step = on_first_step
         self._detach_cells: Callable[[], None] | None = None
 
     def phase_name(self) -> str:
@@ -52,7 +55,9 @@ class Progress:
         """Beat with every outermost optimizer step (torch.optim.optimizer)."""
         if self._page is None:
             return
-        before, after, self._detach_cells = _step_hooks(self._page.cells(), optimizer.torch)
+        before, after, self._detach_cells = _step_hooks(
+            self._page.cells(), optimizer.torch, self._on_first_step
+        )
         optimizer.register_optimizer_step_pre_hook(before)
         optimizer.register_optimizer_step_post_hook(after)
 
@@ -64,7 +69,7 @@ class Progress:
 
 
 def _step_hooks(
-    cells: "layout.Cells", torch: "Any"
+    cells: "layout.Cells", torch: "Any", on_first_step: "Callable[[], None]"
 ) -> "tuple[Callable[..., None], Callable[..., None], Callable[[], None]]":
     depth = beats = steps = 0
     seen: set[int] = set()
@@ -98,16 +103,22 @@ def _step_hooks(
         if beats == 1:
             cells[layout.FIRST_STEP_NS] = now
             cells[layout.PHASE] = layout.TRAINING
+            on_first_step()
         cells[layout.STEP_NS] = now
         cells[layout.STEPS] = steps
         cells[layout.BEATS] = beats
 
     def detach() -> None:
-        nonlocal cells
+        nonlocal cells, on_first_step
+        on_first_step = _nothing
         cells = memoryview(bytearray(layout.SIZE)).cast("Q")
 
     beat._torchdynamo_disable = True  # type: ignore[attr-defined]
     return before_step, after_step, detach
+
+
+def _nothing() -> None:
+    return None
 
 
 def _breaks_graphs(optimizer: "Any") -> bool:

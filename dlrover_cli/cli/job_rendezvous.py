@@ -1,0 +1,46 @@
+"""`dlrover-job rendezvous`: a place where the nodes of jobs meet, apart from all of them."""
+
+import signal
+import socket
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Host the store where the nodes of jobs meet.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("serve")
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Listen on this address only, instead of all of the machine."
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Listen on this port; 0 takes a free one.")
+    ] = 29400,
+) -> None:
+    """Host a store until SIGTERM or Ctrl-C; any number of jobs may meet there.
+
+    Jobs are told apart by --rdzv-id. Prints one line when it is ready: the endpoint.
+    """
+    from dlrover_cli.rendezvous.store_process import serve_in_foreground
+
+    def ready(number: int) -> None:
+        print(f"{host or socket.gethostname()}:{number}", flush=True)
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    serve_in_foreground(host, port, ready, lambda: signal.sigwait(signals))

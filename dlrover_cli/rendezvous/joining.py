@@ -1,0 +1,236 @@
+"""One node's way into a round: announce it, wait for mail, and coordinate if nobody else does."""
+
+import queue
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousGracefulExitError,
+)
+
+from dlrover_cli.rendezvous.coordinator import Coordinator
+from dlrover_cli.rendezvous.forming import Rules
+from dlrover_cli.rendezvous.job_board import JobBoard, Message, Outcome
+from dlrover_cli.rendezvous.troubles import NodeRefused, NodesMissing, StoreLost
+from dlrover_cli.rendezvous.workers_store import WorkersStore
+
+LEAVE: Message = {"kind": "leave"}
+"""Put into a node's inbox, it ends its wait."""
+
+_LOST: Message = {"kind": "lost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who this node is, and where."""
+
+    node: str
+    run_id: str
+    endpoint: str
+    rules: Rules
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.rules.min_nodes, self.rules.max_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """This node's part in a complete round."""
+
+    number: int
+    rank: int
+    world_size: int
+    master: tuple[str, int] | None
+    """Where the workers' store is."""
+
+
+@dataclass(slots=True)
+class _Visit:
+    """The wait for the end of one round."""
+
+    number: int
+    deadline: float
+    beat_since: float
+    beat: int = -1
+    coordinator: Coordinator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    placed: Placed | None
+    """None if the round ended without this node."""
+
+
+class Joining:
+    """The rounds of one node, one at a time. The inbox is filled by the node's mailbox."""
+
+    def __init__(
+        self,
+        me: Membership,
+        board: JobBoard,
+        inbox: "queue.SimpleQueue[Message]",
+        workers_store: WorkersStore,
+    ) -> None:
+        self._me = me
+        self._board = board
+        self._inbox = inbox
+        self._workers_store = workers_store
+
+    def run(self, *, as_member: bool) -> Placed:
+        """Wait for a complete round. Raises torch's RendezvousError, ours, or RuntimeError.
+
+        Who was in a round of the job before waits for the join timeout. Others may have come as
+        spares, and wait as long as the job runs.
+        """
+        progress = self._board.progress()
+        is_spare = progress.round > 0 and not as_member
+        deadline = time.monotonic() + self._me.rules.join_timeout
+        number = progress.round + 1
+        while True:
+            over = self._take_part(number, float("inf") if is_spare else deadline)
+            if over.placed is not None:
+                return over.placed
+            outcome = self._board.outcome(number)
+            is_spare = is_spare or (outcome is not None and not outcome.void)
+            number = self._board.progress().round + 1
+
+    def lose(self, error: BaseException) -> None:
+        """End the wait, if there is one: the store is gone."""
+        self._inbox.put(_LOST)
+
+    def say_goodbye(self, number: int) -> None:
+        """Tell whoever coordinates a round that this node is not to be waited for."""
+        self._board.log(number, {"left": self._me.node})
+        self._board.ring(number, {"kind": "left"})
+
+    def _take_part(self, number: int, deadline: float) -> _Over:
+        self._board.log(number, {"node": self._me.node, "bounds": self._me.bounds})
+        ticket = self._board.take_ticket(number)
+        progress = self._board.progress()
+        if progress.is_closed:
+            raise self._closed()
+        if progress.round >= number:
+            return self._look_up(number)
+        visit = _Visit(number, deadline, time.monotonic())
+        if ticket == 1:
+            visit.coordinator = self._coordinate(number, takes_over=False)
+        elif ticket >= self._me.rules.min_nodes:
+            self._board.ring(number, {"kind": "arrived"})
+        try:
+            return self._wait(visit)
+        finally:
+            if visit.coordinator is not None:
+                visit.coordinator.stop()
+
+    def _wait(self, visit: _Visit) -> _Over:
+        while True:
+            now = time.monotonic()
+            until = now + self._me.rules.lease / 2
+            coordinator = visit.coordinator
+            if coordinator is not None:
+                outcome, until = coordinator.step(now)
+                if outcome is not None:
+                    return self._over(visit.number, outcome)
+                if coordinator.has_expired(now):
+                    coordinator.give_up({"kind": "expired"})
+                    raise NodesMissing(self._me.rules, coordinator.count)
+            if now >= visit.deadline:
+                self._withdraw(visit)
+                raise NodesMissing(self._me.rules, coordinator.count if coordinator else None)
+            messages = self._messages(min(until, visit.deadline) - now)
+            if not messages and coordinator is None and self._is_overdue(visit):
+                return self._look_up(visit.number)
+            for message in messages:
+                if message.get("round", visit.number) == visit.number:
+                    over = self._act_on(message, visit)
+                    if over is not None:
+                        return over
+
+    def _messages(self, seconds: float) -> list[Message]:
+        """All that have come; waits for the first one."""
+        messages = []
+        with suppress(queue.Empty):
+            messages.append(self._inbox.get(timeout=max(0.0, seconds)))
+            while True:
+                messages.append(self._inbox.get_nowait())
+        return messages
+
+    def _act_on(self, message: Message, visit: _Visit) -> _Over | None:
+        match message:
+            case {"kind": "complete", "rank": rank, "world_size": size, "master": master}:
+                return _Over(Placed(visit.number, rank, size, master and tuple(master)))
+            case {"kind": "over"}:
+                return _Over(None)
+            case {"kind": "host"}:
+                address = self._workers_store.open()
+                reply = {"kind": "hosting", "node": self._me.node, "address": address}
+                self._board.ring(visit.number, reply)
+            case {"kind": "closed"}:
+                raise self._closed()
+            case {"kind": "expired"}:
+                raise NodesMissing(self._me.rules, None)
+            case {"kind": "refused", "bounds": bounds}:
+                raise NodeRefused(self._me.run_id, self._me.rules, bounds)
+            case {"kind": "leave"}:
+                self._withdraw(visit)
+                raise RendezvousGracefulExitError("this node has left the rendezvous")
+            case {"kind": "lost"}:
+                raise StoreLost(self._me.endpoint)
+            case _ if visit.coordinator is not None:
+                visit.coordinator.hear(message, time.monotonic())
+        return None
+
+    def _is_overdue(self, visit: _Visit) -> bool:
+        """Look after the coordinator. True if the round has ended and its message did not come."""
+        if self._board.progress().round >= visit.number:
+            return True
+        now, beat = time.monotonic(), self._board.beat(visit.number, 0)
+        if beat != visit.beat:
+            visit.beat, visit.beat_since = beat, now
+        elif now - visit.beat_since >= self._me.rules.lease:
+            former = self._board.coordinator(visit.number)
+            if self._board.take_over(visit.number, former, self._me.node):
+                visit.coordinator = self._coordinate(visit.number, takes_over=True)
+            visit.beat_since = now
+        return False
+
+    def _coordinate(self, number: int, *, takes_over: bool) -> Coordinator:
+        previous = self._board.outcome(number - 1)
+        coordinator = Coordinator(
+            self._board,
+            self._me.node,
+            number,
+            self._me.rules,
+            previous,
+            self._inbox.put,
+            self.lose,
+            now=time.monotonic(),
+            takes_over=takes_over,
+        )
+        if previous is not None and previous.members and previous.bounds != self._me.bounds:
+            coordinator.give_up({"kind": "over"})
+            coordinator.stop()
+            raise NodeRefused(self._me.run_id, self._me.rules, previous.bounds)
+        return coordinator
+
+    def _withdraw(self, visit: _Visit) -> None:
+        if visit.coordinator is not None:
+            visit.coordinator.give_up({"kind": "over"})
+        else:
+            self.say_goodbye(visit.number)
+
+    def _look_up(self, number: int) -> _Over:
+        outcome = self._board.outcome(number)
+        return _Over(None) if outcome is None else self._over(number, outcome)
+
+    def _over(self, number: int, outcome: Outcome) -> _Over:
+        rank = outcome.rank_of(self._me.node)
+        if rank is None:
+            return _Over(None)
+        return _Over(Placed(number, rank, len(outcome.members), outcome.master))
+
+    def _closed(self) -> RendezvousClosedError:
+        return RendezvousClosedError(f"the job {self._me.run_id!r} has ended")
