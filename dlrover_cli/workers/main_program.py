@@ -6,6 +6,7 @@ the order of the end need no imitation. For a module, the interpreter itself cal
 our frames stay below that.
 """
 
+import contextlib
 import ctypes
 import os
 import runpy
@@ -121,9 +122,26 @@ def _tell_and_raise(error: BaseException) -> NoReturn:
         trace = trace.tb_next if trace is not None else None
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     error.__traceback__ = trace
-    sys.excepthook(type(error), error, trace)
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit:
+        raise
+    # The user's hook, which may fail in any way.
+    except BaseException as another:  # noqa: BLE001
+        _tell_both(another, error)
     sys.excepthook = _say_nothing
     raise error
+
+
+def _tell_both(of_hook: BaseException, error: BaseException) -> None:
+    trace = of_hook.__traceback__  # its outermost frame is ours
+    of_hook.__traceback__ = None if trace is None else trace.tb_next
+    of_hook.__context__ = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(of_hook), of_hook, of_hook.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _say_nothing(kind: type[BaseException], value: Any, trace: TracebackType | None) -> None:

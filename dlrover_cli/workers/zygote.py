@@ -317,6 +317,8 @@ def _what_is_left() -> str | None:
         return "loading the modules for the workers has left a thread running"
     if _has_children():
         return "loading the modules for the workers has left a process running"
+    if _has_touched_a_device():
+        return "loading the modules for the workers has touched a GPU, which no fork survives"
     return None
 
 
@@ -327,6 +329,20 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _has_touched_a_device() -> bool:
+    """Only a fork knows: counting devices is enough to spoil it, and leaves no other trace."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(int(torch.cuda._is_in_bad_fork()))
+        finally:
+            os._exit(0)
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def _what_is_hidden(beside: str | None) -> str | None:

@@ -39,6 +39,8 @@ def collect(tmp_path_factory: pytest.TempPathFactory, _plain_python: None) -> Co
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not answer.exists():
                 directory = shared / name
+                # A failure is one; it is not repeated by all the tests that wait for the answer.
+                assert not directory.exists(), f"{name} could not be collected"
                 directory.mkdir()
                 answer.write_text(json.dumps(function(directory)))
         return json.loads(answer.read_text())

@@ -11,8 +11,11 @@ from tests.fidelity.ends import FAILING_MODULE, PROGRAMS
 from tests.fidelity.starting import ARGUMENTS, Ended, run_under_torchrun, run_under_us
 
 NAMES = list(PROGRAMS)
-# With torch loaded each takes a third of a second to end.
+# With torch loaded each takes its time to end.
 WITH_TORCH = [name for name in NAMES if name.startswith("an end ")]
+AS_MODULES = [
+    name for name in NAMES if name.startswith(("sys.exit ", "an exception ", "a text with a"))
+]
 CASES = [
     *((way, name) for way in ("fresh", "warm") for name in NAMES),
     *(pytest.param("warm with torch", name, marks=pytest.mark.full) for name in WITH_TORCH),
@@ -21,31 +24,53 @@ CASES = [
 
 @pytest.mark.parametrize("way,name", CASES)
 def test_an_end_is_the_same_as_under_torchrun(collect: Collect, way: str, name: str) -> None:
-    theirs, ours = (
-        Ended(**collect(f"ends {each}", lambda d, each=each: all_ends(d, each))[name])
-        for each in ("torchrun", way)
-    )
-    assert ours == theirs
+    ours, theirs = ends_in(collect, way), ends_in(collect, "torchrun")
+    assert Ended(**ours[name]) == Ended(**theirs[name])
 
 
-def all_ends(directory: Path, way: str) -> dict[str, Any]:
-    """Run every program in one way; one place for all ways, since paths show in tracebacks."""
+@pytest.mark.full
+@pytest.mark.parametrize("name", AS_MODULES)
+@pytest.mark.parametrize("way", ["fresh", "warm"])
+def test_the_end_of_a_module_is_the_same_as_under_torchrun(
+    collect: Collect, way: str, name: str
+) -> None:
+    ours, theirs = ends_in(collect, f"{way} -m"), ends_in(collect, "torchrun -m")
+    assert Ended(**ours[name]) == Ended(**theirs[name])
+
+
+def ends_in(collect: Collect, way: str) -> dict[str, Any]:
+    """What every program left that was run in this way, by its name."""
+    names = AS_MODULES if way.endswith("-m") else NAMES
+    if way == "warm with torch":
+        names = WITH_TORCH
+    ends = collect(f"ends {way}", lambda directory: all_ends(directory, way, names))
+    assert isinstance(ends, dict)
+    return ends
+
+
+def all_ends(directory: Path, way: str, names: list[str]) -> dict[str, Any]:
+    """Run these programs; one place for all ways, since paths show in tracebacks."""
     programs = directory.parent / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "failing_module.py").write_text(FAILING_MODULE)
-    names = WITH_TORCH if way == "warm with torch" else NAMES
     commands = []
     for name in names:
         program = programs / f"program{NAMES.index(name)}.py"
         program.write_bytes(PROGRAMS[name])
-        commands.append([str(program), *ARGUMENTS])
-    match way:
-        case "torchrun":
-            ends = run_under_torchrun(commands, directory)
-        case "fresh":
-            ends = run_under_us(commands, directory, None)
-        case "warm":
-            ends = run_under_us(commands, directory, ())
-        case _:
-            ends = run_under_us(commands, directory, STANDARD_PRELOADS)
+        commands.append([*(("-m", program.stem) if way.endswith("-m") else (program,)), *ARGUMENTS])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(programs))
+        ends = run_all(directory, way, [list(map(str, command)) for command in commands])
     return {name: end.as_json() for name, end in zip(names, ends, strict=True)}
+
+
+def run_all(directory: Path, way: str, commands: list[list[str]]) -> list[Ended]:
+    match way.removesuffix(" -m"):
+        case "torchrun":
+            return run_under_torchrun(commands, directory)
+        case "fresh":
+            return run_under_us(commands, directory, None)
+        case "warm":
+            return run_under_us(commands, directory, ())
+        case _:
+            return run_under_us(commands, directory, STANDARD_PRELOADS)

@@ -92,6 +92,19 @@ class TestCallers:
         line = f"{tmp_path / 'queue.py'} hides queue, which warm workers have loaded"
         assert f"dlrover-run: {line}; workers are started fresh\n" in finished.stderr
 
+    @pytest.mark.full
+    def test_a_customisation_of_the_user_runs_in_every_worker(
+        self, launch: Launch, scripts: Scripts, tmp_path: Path
+    ) -> None:
+        custom = tmp_path / "custom" / "sitecustomize.py"
+        custom.parent.mkdir()
+        custom.write_text("import os\nSEEN = os.environ.get('RANK')\n")
+        script = scripts.write("tell.py", "import sitecustomize\nsay(sitecustomize.SEEN)\n")
+        finished = launch([*TWO, script], env={"PYTHONPATH": str(custom.parent)})
+        assert sorted(finished.stdout.splitlines()) == ["0", "1"]
+        line = f"workers are started fresh: {custom} is run at the start of every interpreter"
+        assert f"dlrover-run: {line}\n" in finished.stderr
+
 
 class TestAttempts:
     """What changes between two attempts."""

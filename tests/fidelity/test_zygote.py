@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_a_module_that_leaves_something_running_is_said_in_a_line(
 ) -> None:
     assert output_of(start_warm(module=text), inbox, tell) == ["fresh"]
     line = f"loading the modules for the workers has left a {left} running"
+    assert problems == [f"{line}; workers are started fresh"]
+
+
+def test_a_module_that_touches_a_gpu_is_said_in_a_line(
+    start_warm: StartWarm, inbox: Inbox, tell: Path, problems: list[str]
+) -> None:
+    # What torch says in a fork of a process that has so much as counted its GPUs.
+    spoiled = """
+        import os, sys
+        from types import SimpleNamespace
+        pid = os.getpid()
+        cuda = SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != pid)
+        sys.modules["torch"] = SimpleNamespace(cuda=cuda)
+        """
+    starter = start_warm(module=textwrap.dedent(spoiled))
+    assert output_of(starter, inbox, tell) == ["fresh"]
+    line = "loading the modules for the workers has touched a GPU, which no fork survives"
     assert problems == [f"{line}; workers are started fresh"]
 
 
