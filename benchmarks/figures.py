@@ -192,12 +192,13 @@ def rendezvous(track: Track, *, nodes: int, nodes_with_c10d: int) -> float:
 def _register() -> None:
     words = {"all_reduce": "all_reduce", "step": "DDP optimizer step"}
     for workers in (1, 2, 8):
-        many = _workers(workers)
-        figure(f"first_line_{workers}", f"start → first line of a script without torch, {many}")(
-            partial(first, event="line", workers=workers, work="line")
-        )
-        for work, what in words.items():
-            figure(f"first_{work}_{workers}", f"start → first {what}, {many}")(
+        figure(
+            f"first_line_{workers}",
+            f"start → first line of a script without torch, {_workers(workers)}",
+        )(partial(first, event="line", workers=workers, work="line"))
+    for work, what in words.items():
+        for workers in (1, 2, 8):
+            figure(f"first_{work}_{workers}", f"start → first {what}, {_workers(workers)}")(
                 partial(first, event="work", workers=workers, work=work)
             )
     figure("first_step_2x1", "start → first DDP optimizer step, 2 nodes × 1 worker")(
@@ -216,11 +217,12 @@ def _register() -> None:
             partial(recovery_on_two_nodes, work=work, backend="c10d")
         )
     for workers in (2, 8):
-        many = _workers(workers)
-        figure(f"detect_{workers}", f"crash → the launcher has ended every survivor, {many}")(
-            partial(detection, workers=workers)
-        )
-        figure(f"exit_{workers}", f"last work → launcher exit, {many}")(
+        figure(
+            f"detect_{workers}",
+            f"crash → the launcher has ended every survivor, {_workers(workers)}",
+        )(partial(detection, workers=workers))
+    for workers in (2, 8):
+        figure(f"exit_{workers}", f"last work → launcher exit, {_workers(workers)}")(
             partial(launcher_exit, workers=workers)
         )
     figure("memory_8", "PSS of the whole job, 8 idle workers after a step", Unit.MEGABYTES)(

@@ -10,7 +10,7 @@ from html import escape
 from benchmarks.figures import Unit
 from benchmarks.results import Result
 
-_WIDTH, _TITLES, _RIGHT = 1000, 470, 70
+_WIDTH, _TITLES, _RIGHT = 1120, 580, 40
 _ROW, _TOP, _PANEL_GAP = 24, 44, 46
 _COLOURS = 4
 _STYLE = """\
