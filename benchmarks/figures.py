@@ -15,7 +15,6 @@ from benchmarks.track import Job, NotRaced, RunFailed, Track
 
 Measure = Callable[[Track], float]
 
-# What starts in idle time has started, and what the start used is given back.
 SECONDS_TO_SETTLE = 2.0
 SECONDS_OF_IDLENESS = 5.0
 
@@ -151,21 +150,35 @@ def launcher_exit(track: Track, *, workers: int) -> float:
 def memory(track: Track, *, workers: int) -> float:
     with track.workers(workers, "step", "idle") as job:
         job.wait_for("idle", ranks=range(workers))
-        time.sleep(SECONDS_TO_SETTLE)
-        return proportional_memory(processes_of(job.directory, job.launchers))
+        return proportional_memory(_settled(job))
 
 
 def idle_cpu(track: Track, *, workers: int) -> float:
     with track.workers(workers, "step", "idle") as job:
         own = {stamp.pid for stamp in job.wait_for("idle", ranks=range(workers))}
-        time.sleep(SECONDS_TO_SETTLE)
-        before = cpu_seconds(processes_of(job.directory, job.launchers) - own)
+        before = cpu_seconds(_settled(job) - own)
         began = time.monotonic()
         time.sleep(SECONDS_OF_IDLENESS)
         after = cpu_seconds(processes_of(job.directory, job.launchers) - own)
         elapsed = time.monotonic() - began
         used = sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
         return 100 * used / elapsed
+
+
+def _settled(job: Job) -> set[int]:
+    """The processes of the job, once a while has gone by in which none came or went.
+
+    A launcher may start in idle time what it will need later; that is to be counted.
+    """
+    deadline = job.started + job.timeout
+    known: set[int] = set()
+    while time.monotonic() < deadline:
+        found = processes_of(job.directory, job.launchers)
+        if found == known:
+            return found
+        known = found
+        time.sleep(SECONDS_TO_SETTLE)
+    raise RunFailed(f"processes still come and go after {job.timeout:g} s")
 
 
 def recovered(track: Track, *, workers: int) -> float:
@@ -185,7 +198,10 @@ def rendezvous(track: Track, *, nodes: int, nodes_with_c10d: int) -> float:
     count = nodes_with_c10d if backend == rendezvous_scale.TORCHS else nodes
     if backend is None or count == 0:
         raise NotRaced
-    [seconds] = rendezvous_scale.measure(backend, count, 1)
+    try:
+        [seconds] = rendezvous_scale.measure(backend, count, 1)
+    except SystemExit as error:  # what ends its own command must not end the race
+        raise RunFailed(str(error)) from None
     return seconds
 
 
