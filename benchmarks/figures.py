@@ -3,6 +3,7 @@
 To add one, write a function and decorate it; `python -m benchmarks.race --list` shows it.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ Measure = Callable[[Track], float]
 
 SECONDS_TO_SETTLE = 2.0
 SECONDS_OF_IDLENESS = 5.0
+ROUNDS = 3
 
 
 class Unit(Enum):
@@ -193,16 +195,16 @@ def recovered(track: Track, *, workers: int) -> float:
 
 
 def rendezvous(track: Track, *, nodes: int, nodes_with_c10d: int) -> float:
-    """One round of new nodes. How many c10d can take in reasonable time is another matter."""
+    """The median of a first round and two more, as `benchmarks.rendezvous_scale` has it."""
     backend = track.launcher.simulated_backend
     count = nodes_with_c10d if backend == rendezvous_scale.TORCHS else nodes
     if backend is None or count == 0:
         raise NotRaced
     try:
-        [seconds] = rendezvous_scale.measure(backend, count, 1)
+        seconds = rendezvous_scale.measure(backend, count, ROUNDS)
     except SystemExit as error:  # what ends its own command must not end the race
         raise RunFailed(str(error)) from None
-    return seconds
+    return statistics.median(seconds)
 
 
 def _register() -> None:
