@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.track import SCRUBBED, kill_processes_of
+from benchmarks.processes import kill_processes_of
+from benchmarks.track import SCRUBBED
 
 _HOST_A_STORE = """\
 import os, sys

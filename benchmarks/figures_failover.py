@@ -27,7 +27,7 @@ from benchmarks.agents import (
     meeting_at,
     store_outside_the_agents,
 )
-from benchmarks.race import percentile, surroundings
+from benchmarks.results import percentile, surroundings
 
 LIMIT = 1.0
 ABORTED = 82

@@ -34,7 +34,7 @@ from benchmarks.agents import (
     meeting_at,
     store_outside_the_agents,
 )
-from benchmarks.race import percentile, surroundings
+from benchmarks.results import percentile, surroundings
 from benchmarks.soak_worker import chained
 
 WORKER = Path(__file__).with_name("soak_worker.py")
