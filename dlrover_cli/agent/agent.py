@@ -626,7 +626,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Whoever pressed Ctrl-C should not wonder for half a minute whether it was noticed."""
         line = (
             f"{signum.name} received: the workers have {self._shutdown_timeout} s to end; "
-            "a second signal kills them at once"
+            "Ctrl-C or SIGINT kills them at once"
         )
         timer = threading.Timer(_SILENCE_SECONDS, self._options.say, [line])
         timer.name = "patience"
