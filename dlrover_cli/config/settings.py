@@ -86,9 +86,9 @@ class LaunchSettings:
     preload: tuple[str, ...] = setting(
         (),
         panel=Panel.WORKERS,
-        about="Module that warm workers find loaded; 'auto' learns which, 'none': torch alone.",
+        about="One more module that warm workers find loaded; 'auto' learns which, 'none': less.",
         metavar="MODULE",
-        default_text="auto",
+        default_text="what a training with torch needs",
         torchrun=False,
         repeatable=True,
     )

@@ -65,7 +65,7 @@ def plan_worker_start(
         warm=True,
         preloads=preloads_of(settings.preload),
         beside=_first_on_path(settings),
-        learns=settings.preload in ((), (AUTO,)) or AUTO in settings.preload,
+        learns=AUTO in settings.preload,
     )
 
 

@@ -37,7 +37,8 @@ def test_what_the_first_workers_loaded_the_next_ones_find_loaded(
 ) -> None:
     (tmp_path / "my_model.py").touch()
     script = scripts.write("training.py", TRAINING)
-    running = start(["--standalone", "--nproc-per-node=2", "--max-restarts=1", script])
+    argv = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=auto", script]
+    running = start(argv)
     running.wait_for(lambda _: titles(running).count("dlrover-learned") == 2)
     (tmp_path / "crash").touch()
     finished = running.finish()
@@ -64,7 +65,7 @@ def test_a_module_that_does_not_stand_being_loaded_ahead_costs_nothing(
         f"import sys\nif not sys.argv[-1].endswith('training.py'): {deadly}\n"
     )
     script = scripts.write("training.py", TRAINING.replace("my_model", "deadly"))
-    argv = ["--standalone", "--max-restarts=1", script]
+    argv = ["--standalone", "--max-restarts=1", "--preload=auto", script]
     running = start(argv, env={"PYTHONPATH": str(package)})
     running.wait_for(lambda _: scripts.facts("step") and "dlrover-standby" in titles(running))
     (tmp_path / "crash").touch()
