@@ -72,6 +72,9 @@ class Coordinator:
         self._inquiry: _Inquiry | None = None
         self._master: tuple[tuple[str, ...], tuple[str, int] | None] | None = None
         self._told = 0
+        self._title = node if takes_over else ""
+        self.is_deposed = False
+        """Whether another node has taken this one for dead, and its place."""
         self._beat_at = float("-inf")
         self._bell = Mailbox(board, f"{number}/bell", lambda message, _: deliver(message), on_lost)
 
@@ -221,6 +224,15 @@ class Coordinator:
         return outcome
 
     def _beat(self, now: float) -> None:
-        if now - self._beat_at >= self._rules.keep_alive_interval:
-            self._beat_at = now
-            self._board.beat(self._number)
+        if now - self._beat_at < self._rules.keep_alive_interval:
+            return
+        self._beat_at = now
+        self._board.beat(self._number)
+        self.is_deposed = self._board.coordinator(self._number) != self._title
+        # An answer may have gone to the node that coordinated before.
+        unanswered = [
+            node
+            for node, sighting in self._sightings.items()
+            if sighting.asked is not None and 0 < now - sighting.asked < self._rules.lease
+        ]
+        self._board.send(unanswered, {"kind": "call", "round": self._number})

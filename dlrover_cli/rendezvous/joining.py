@@ -55,6 +55,8 @@ class _Visit:
     deadline: float
     beat_since: float
     beat: int = -1
+    beaten_by: str = ""
+    """Who coordinated when the beat was last seen to change."""
     coordinator: Coordinator | None = None
 
 
@@ -141,6 +143,10 @@ class Joining:
                 outcome, until = coordinator.step(now)
                 if outcome is not None:
                     return self._over(visit.number, outcome)
+                if coordinator.is_deposed:
+                    coordinator.stop()
+                    visit.coordinator = None
+                    continue
                 if coordinator.has_expired(now):
                     coordinator.give_up({"kind": "expired"})
                     raise NodesMissing(self._me.rules, coordinator.count)
@@ -188,6 +194,8 @@ class Joining:
                 raise StoreLost(self._me.endpoint)
             case _ if visit.coordinator is not None:
                 visit.coordinator.hear(message, time.monotonic())
+            case _:  # rung for the coordinator, which this node was until a moment ago
+                self._board.ring(visit.number, message)
         return None
 
     def _is_overdue(self, visit: _Visit) -> bool:
@@ -197,11 +205,11 @@ class Joining:
         now, beat = time.monotonic(), self._board.beat(visit.number, 0)
         if beat != visit.beat:
             visit.beat, visit.beat_since = beat, now
+            visit.beaten_by = self._board.coordinator(visit.number)
         elif now - visit.beat_since >= self._me.rules.lease:
-            former = self._board.coordinator(visit.number)
-            if self._board.take_over(visit.number, former, self._me.node):
+            if self._board.take_over(visit.number, visit.beaten_by, self._me.node):
                 visit.coordinator = self._coordinate(visit.number, takes_over=True)
-            visit.beat_since = now
+            visit.beat = -1  # look at whoever did
         return False
 
     def _coordinate(self, number: int, *, takes_over: bool) -> Coordinator:

@@ -7,6 +7,7 @@ and a thread of its own that wait without end, and stopping it means sending it 
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,7 +15,6 @@ from torch.distributed import DistStoreError
 
 from dlrover_cli.rendezvous.job_board import JobBoard, Message
 
-_STOP: Message = {"kind": "stop listening"}
 _STOP_SECONDS = 2.0
 _BYE_SECONDS = 1.0
 
@@ -35,6 +35,7 @@ class Mailbox:
         self._deliver = deliver
         self._on_lost = on_lost
         self._own_board = board.clone()
+        self._stop_message: Message = {"kind": "stop listening", "whom": uuid.uuid4().hex}
         self._thread = threading.Thread(
             target=self._listen, name=f"mailbox-{queue.partition('/')[0]}", daemon=True
         )
@@ -43,7 +44,7 @@ class Mailbox:
     def stop(self) -> None:
         """Listen no more. One whose store does not answer is left behind."""
         with suppress(RuntimeError, OSError):  # then the listener has noticed, too
-            self._board.push(self._queue, _STOP)
+            self._board.push(self._queue, self._stop_message)
             self._thread.join(_STOP_SECONDS)
 
     def _listen(self) -> None:
@@ -53,9 +54,12 @@ class Mailbox:
                     message = self._own_board.next_message(self._queue)
                 except DistStoreError:  # nobody has written for weeks
                     continue
-                if message == _STOP:
+                if message == self._stop_message:
                     return
-                self._deliver(message, self._own_board)
+                if message.get("kind") == self._stop_message["kind"]:  # for another listener
+                    self._own_board.push(self._queue, message)
+                else:
+                    self._deliver(message, self._own_board)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, the store is gone
             self._on_lost(error)
 
