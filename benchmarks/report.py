@@ -62,7 +62,7 @@ def ratio_cell(result: Result, lane: Lane) -> str:
     ratio = result.ratio(lane)
     if ratio is None:
         return "-"
-    return f"{ratio:.3f}" if ratio > 0.1 else f"{ratio:.4f} (1/{1 / ratio:.0f})" if ratio else "0"
+    return f"{ratio:.3f}" if ratio > 0.1 else f"{ratio:.4f} (1/{1 / ratio:.1f})" if ratio else "0"
 
 
 def limit_cell(result: Result) -> str:
