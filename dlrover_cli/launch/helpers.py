@@ -11,8 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
+from torch.distributed import TCPStore
+
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.launch.worker_start import WorkerStart
+from dlrover_cli.rendezvous.no_lookups import spare_torch_its_lookups
 from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.workers.as_new import flush_streams
 from dlrover_cli.workers.commands import ForkedProcess, NurseryClient
@@ -42,6 +45,7 @@ def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
     store_host = None
     with suppress(LaunchError):  # the agent hosts the stores then
         store_host = StoreHost.fork()
+        _spare_lookups(store_host)
     if not worker_start.warm:
         return Helpers(None, store_host)
     try:
@@ -56,6 +60,13 @@ def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
         return theirs
     theirs.close()
     return Helpers(NurseryClient(ours, ForkedProcess(pid)), store_host)
+
+
+def _spare_lookups(store_host: StoreHost) -> None:
+    """Neither this process nor what is forked from it shall wait for a name server to connect."""
+    port = store_host.open()
+    spare_torch_its_lookups(lambda: TCPStore("127.0.0.1", port, is_master=False))
+    store_host.drop(port)
 
 
 def serve_as_zygote(sock: socket.socket, worker_start: WorkerStart) -> None:
