@@ -172,7 +172,7 @@ class _Request:
             self._text = text
             self._changed = time.monotonic()
         if not text.endswith(b"\n"):
-            return _is_gone(self.pid)
+            return _cannot_answer(self.pid)
         if self._threads_blocking() <= self._blocking:
             # It may have written its last lines between the two looks.
             self._text = self._read()
@@ -183,7 +183,7 @@ class _Request:
         if self._text:
             return self._text.decode("utf-8", "replace")
         state = _state_in_words(self.pid)
-        return f"no Python stack: {self._refusal or f'no answer in time ({state})'}"
+        return f"no Python stack: {self._refusal or f'no answer ({state})'}"
 
     def close(self) -> None:
         if self._handle is not None:
@@ -218,8 +218,9 @@ def _has_signal(status: str, mask: str) -> bool:
     return found is not None and bool(int(found[1], 16) >> (STACK_SIGNAL - 1) & 1)
 
 
-def _is_gone(pid: int) -> bool:
-    return _state(pid) in ("", "Z", "X")
+def _cannot_answer(pid: int) -> bool:
+    """Gone, or stopped by a signal or a debugger."""
+    return _state(pid) in ("", "Z", "X", "T", "t")
 
 
 def _state(pid: int) -> str:

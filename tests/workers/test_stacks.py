@@ -140,17 +140,15 @@ class TestDump:
         texts = dump_stacks({0: process.pid}, {0: tmp_path}, time.monotonic() + 30)
         assert texts == {0: "no Python stack: it has ended"}
 
-    def test_one_that_is_stopped_is_waited_for_until_the_deadline_and_no_longer(
-        self, workers: Workers
-    ) -> None:
+    def test_one_that_is_stopped_is_not_waited_for(self, workers: Workers) -> None:
         code = "import time; print('ready'); time.sleep(60)"
         with workers.running(code) as stopped, workers.running(code) as good:
             os.kill(stopped.pid, signal.SIGSTOP)
             eventually(lambda: process_info(stopped.pid).state == "T")
             started = time.monotonic()
-            texts = dump(stopped, good, seconds=1.0)
-            assert 1.0 <= time.monotonic() - started < 5.0
-            assert texts[0].startswith("no Python stack: no answer in time (it is stopped")
+            texts = dump(stopped, good, seconds=30.0)
+            assert time.monotonic() - started < 20.0
+            assert texts[0].startswith("no Python stack: no answer (it is stopped")
             assert " in <module>" in texts[1]
 
     def test_one_without_a_directory_is_left_out(self) -> None:
@@ -213,7 +211,7 @@ OTHER_LINE = stack(
     f"{TORCH}/distributed/distributed_c10d.py:2800 all_reduce", "/job/evaluate.py:10 evaluate"
 )
 SLEEPING = stack("/job/train.py:30 augment", *TRAIN)
-SILENT = "no Python stack: no answer in time (it is stopped)"
+SILENT = "no Python stack: no answer (it is stopped)"
 
 
 class TestPlace:
