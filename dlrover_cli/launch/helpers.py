@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from torch.distributed import TCPStore
-
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.launch.worker_start import WorkerStart
 from dlrover_cli.rendezvous.no_lookups import spare_torch_its_lookups
@@ -64,6 +62,8 @@ def fork_helpers(worker_start: WorkerStart) -> Helpers | socket.socket:
 
 def _spare_lookups(store_host: StoreHost) -> None:
     """Neither this process nor what is forked from it shall wait for a name server to connect."""
+    from torch.distributed import TCPStore
+
     port = store_host.open()
     spare_torch_its_lookups(lambda: TCPStore("127.0.0.1", port, is_master=False))
     store_host.drop(port)

@@ -1,5 +1,6 @@
 """One run of ``dlrover-run``: from resolved settings to the end of the job."""
 
+import gc
 import os
 import signal
 import socket
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
 from dlrover_cli.config.settings import LaunchSettings
-from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.error_file import handing_on_errors
 from dlrover_cli.launch.helpers import Helpers
 from dlrover_cli.launch.interrupted import interruptible
@@ -60,11 +60,17 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
         worker_start = plan_worker_start(settings, os.environ)
         asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
         _limit_threads(asked)
-        import dlrover_cli.launch.compose
-        import dlrover_cli.launch.from_settings  # noqa: F401
-
+        _load_torch()
         raise_swallowed()
     return Launch(settings, argv, report, signals, resume, worker_start)
+
+
+def _load_torch() -> None:
+    """What is forked from this process shares all of it; the rest is loaded beside them."""
+    gc.disable()  # imports make next to no garbage
+    import torch.distributed  # noqa: F401
+
+    gc.enable()
 
 
 def run(prepared: Launch, helpers: Helpers) -> None:
@@ -113,6 +119,8 @@ def _run(
     helpers: Helpers,
     raise_swallowed: Callable[[], None],
 ) -> None:
+    # Loaded while the zygote loads what the workers need.
+    from dlrover_cli.launch.advisers import Advisers
     from dlrover_cli.launch.compose import run_agent
     from dlrover_cli.launch.from_settings import config_of
 
