@@ -26,10 +26,13 @@ def keep_shared(environ: Mapping[str, str]) -> None:
     global _shared, _worker
     _shared = frozenset(sys.modules).difference(_VISIBLE)
     _worker = os.getpid()
-    # Finalisers of shared objects, which do not end with this process.
-    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     if not any(environ.get(name) for name in _INJECTED_BY):
         _skip_destructors()
+
+
+def forget_finalisers() -> None:
+    """In the zygote: what is shared does not end with any of its workers."""
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
 
 
 def _hide_shared() -> None:

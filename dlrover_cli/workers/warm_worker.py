@@ -29,10 +29,17 @@ class WarmWorker:
     env: Mapping[str, str]
     learn: bool = False
     """Whether to write down what it loads."""
+    has_seeds: bool = False
+    """Whether it has seeds of its own already."""
 
     @classmethod
     def from_message(
-        cls, message: dict[str, Any], fds: list[int], *, learn: bool = False
+        cls,
+        message: dict[str, Any],
+        fds: list[int],
+        *,
+        learn: bool = False,
+        has_seeds: bool = False,
     ) -> "WarmWorker":
         """In the worker's process: takes the request's descriptors, so it is made only once."""
         place_descriptors(fds, message["fds"])
@@ -41,6 +48,7 @@ class WarmWorker:
             tuple(_unpacked(part) for part in message["argv"]),
             {_unpacked(name): _unpacked(value) for name, value in message["env"].items()},
             learn,
+            has_seeds,
         )
 
     def run(self) -> None:
@@ -60,7 +68,8 @@ class WarmWorker:
         restore_python_path(os.environ)
         as_new.open_standard_streams()
         as_new.restore_signals()
-        as_new.renew_seeds()
+        if not self.has_seeds:
+            as_new.renew_seeds()
         as_new.renew_torch_threads(inherited_threads, os.environ.get("OMP_NUM_THREADS"))
         as_new.renew_main_thread()
         sys.orig_argv[:] = self.argv
@@ -68,7 +77,6 @@ class WarmWorker:
         if directory is not None:
             install(directory, os.environ.get(BEAT_FILE), learn=self.learn)
         watch_load_time_variables(os.environ)
-        as_new.forget_modules((OUR_PACKAGE,))
         light_exit.keep_shared(os.environ)
 
 

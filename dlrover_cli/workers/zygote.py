@@ -28,15 +28,17 @@ from typing import Any
 from dlrover_cli.workers import process_title
 from dlrover_cli.workers.apprentice import Apprentice, names_in
 from dlrover_cli.workers.apprentice import serve as serve_apprentice
-from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules
+from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules, renew_seeds
 from dlrover_cli.workers.bootstrap import WORKER_DIRECTORY
 from dlrover_cli.workers.bootstrap.in_worker.modules import MODULES_FILE
+from dlrover_cli.workers.light_exit import forget_finalisers
 from dlrover_cli.workers.nursery import Channel, Nursery, end_with_parent, outlive_parent
 from dlrover_cli.workers.shadowing import hidden_module
 from dlrover_cli.workers.warm_worker import OUR_PACKAGE, WarmWorker
 
 _BROKEN = 70
-_IDLE_SECONDS = 0.5
+_IDLE_SECONDS = 0.3
+_BREATH_SECONDS = 0.01
 _LONGEST_PATIENCE = 30.0
 # Without the current directory, where a worker's program need not look for modules.
 _SOURCE = (
@@ -113,6 +115,7 @@ class Zygote(Nursery):
         self._waiting: dict[int, Channel] = {}
         """Forked ahead: by pid, the channel that each waits at."""
         self._expected = 0
+        self._is_idle = False
 
     def raise_worker(self) -> WarmWorker | None:
         """Serve until the agent leaves. Returns a worker in each process that is forked."""
@@ -136,13 +139,13 @@ class Zygote(Nursery):
         flush_streams()
         problem = problem or _what_is_left() or _what_is_hidden(self._beside)
         self._trusted = problem is None
-        gc.freeze()  # what is never collected is never written to, and stays shared
-        gc.enable()
+        _settle()
         seconds = time.monotonic() - started
         with contextlib.suppress(OSError):  # the agent is gone, as the next look will show
             self._channel.send({"event": "warm", "problem": problem, "seconds": seconds})
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
+        self._is_idle = False
         if message["op"] == "expect":
             self._expected = message["count"] if self._trusted else 0
         else:
@@ -165,11 +168,12 @@ class Zygote(Nursery):
 
     def _idle_after(self) -> float | None:
         if len(self._waiting) < self._expected:
-            return _IDLE_SECONDS
+            return _BREATH_SECONDS if self._is_idle else _IDLE_SECONDS
         return None if self._lesson is None else self._patience
 
     def _when_idle(self) -> None:
         """Fork ahead, one at a time, since requests may come in between; then learn."""
+        self._is_idle = True
         if len(self._waiting) < self._expected:
             self._fork_one_ahead()
         elif self._apprentice is None:
@@ -279,14 +283,23 @@ class Zygote(Nursery):
 
 
 def _await_birth(channel: Channel) -> WarmWorker:
-    """Wait to be needed; end if the zygote goes."""
+    """Do what can be done ahead, then wait to be needed; end if the zygote goes."""
+    renew_seeds()
     while True:
         try:
             for message, fds in channel.receive():
                 channel.close()
-                return WarmWorker.from_message(message, fds)
+                return WarmWorker.from_message(message, fds, has_seeds=True)
         except EOFError:
             os._exit(0)
+
+
+def _settle() -> None:
+    """Once, for all that are forked from here: what each of them would have to do, and copy."""
+    forget_finalisers()
+    forget_modules((OUR_PACKAGE,))
+    gc.freeze()  # what is never collected is never written to, and stays shared
+    gc.enable()
 
 
 def _learn(names: Sequence[str], beside: str | None) -> str | None:
@@ -295,8 +308,7 @@ def _learn(names: Sequence[str], beside: str | None) -> str | None:
     for name in names:
         load([name])  # one that wants to be imported in another way is left to the script
     flush_streams()
-    gc.freeze()
-    gc.enable()
+    _settle()
     return _what_is_left() or _what_is_hidden(beside)
 
 
