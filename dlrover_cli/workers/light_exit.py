@@ -21,18 +21,19 @@ _shared: frozenset[str] = frozenset()
 _worker = 0
 
 
-def keep_shared(environ: Mapping[str, str]) -> None:
-    """In a worker, before its script: pass over what is loaded now. Not for what it forks."""
-    global _shared, _worker
+def note_shared() -> None:
+    """In the zygote: what is loaded now does not end with any of its workers."""
+    global _shared
     _shared = frozenset(sys.modules).difference(_VISIBLE)
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+
+
+def pass_over_shared(environ: Mapping[str, str]) -> None:
+    """In a worker, before its script: end without what was noted. Not for what it forks."""
+    global _worker
     _worker = os.getpid()
     if not any(environ.get(name) for name in _INJECTED_BY):
         _skip_destructors()
-
-
-def forget_finalisers() -> None:
-    """In the zygote: what is shared does not end with any of its workers."""
-    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
 
 
 def _hide_shared() -> None:

@@ -77,7 +77,7 @@ class WarmWorker:
         if directory is not None:
             install(directory, os.environ.get(BEAT_FILE), learn=self.learn)
         watch_load_time_variables(os.environ)
-        light_exit.keep_shared(os.environ)
+        light_exit.pass_over_shared(os.environ)
 
 
 def place_descriptors(fds: Sequence[int], numbers: Sequence[int]) -> None:

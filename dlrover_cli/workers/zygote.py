@@ -31,7 +31,7 @@ from dlrover_cli.workers.apprentice import serve as serve_apprentice
 from dlrover_cli.workers.as_new import LAUNCHERS_OWN, flush_streams, forget_modules, renew_seeds
 from dlrover_cli.workers.bootstrap import WORKER_DIRECTORY
 from dlrover_cli.workers.bootstrap.in_worker.modules import MODULES_FILE
-from dlrover_cli.workers.light_exit import forget_finalisers
+from dlrover_cli.workers.light_exit import note_shared
 from dlrover_cli.workers.nursery import Channel, Nursery, end_with_parent, outlive_parent
 from dlrover_cli.workers.shadowing import hidden_module
 from dlrover_cli.workers.warm_worker import OUR_PACKAGE, WarmWorker
@@ -296,8 +296,8 @@ def _await_birth(channel: Channel) -> WarmWorker:
 
 def _settle() -> None:
     """Once, for all that are forked from here: what each of them would have to do, and copy."""
-    forget_finalisers()
     forget_modules((OUR_PACKAGE,))
+    note_shared()
     gc.freeze()  # what is never collected is never written to, and stays shared
     gc.enable()
 
