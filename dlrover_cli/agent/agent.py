@@ -482,7 +482,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._stop_membership_watch()
         agreement, report = self._agreement, happening.report
         try:
-            if report is not None:
+            if report is not None and isinstance(agreement, LocalAgreement):
+                agreement.add_report(report)
+            elif report is not None:
                 self._call("report", lambda: agreement.add_report(report))
             settled = self._await_settlement(agreement, attempt)
         except ControlStoreLost as lost:

@@ -36,6 +36,7 @@ class RunningAttempt:
     running: set[int] = field(init=False)
     exits: dict[int, WorkerExit] = field(init=False, default_factory=dict)
     started: float = field(init=False, default_factory=time.monotonic)
+    _tails: dict[int, str] = field(init=False, default_factory=dict)
     oom_before: OomKills = field(init=False, default_factory=count_oom_kills)
 
     def __post_init__(self) -> None:
@@ -134,8 +135,12 @@ class RunningAttempt:
         return all(is_collateral(failure, self.tail(failure.local_rank)) for failure in failures)
 
     def tail(self, local_rank: int) -> str:
-        """The end of a worker's stderr."""
-        return self.workers.tail(local_rank) or ""
+        """The end of a worker's stderr; of one that has ended, as it was at the first look."""
+        if local_rank not in self.exits:
+            return self.workers.tail(local_rank) or ""
+        if local_rank not in self._tails:
+            self._tails[local_rank] = self.workers.tail(local_rank) or ""
+        return self._tails[local_rank]
 
     def end(
         self, inbox: Inbox, signum: signal.Signals, timeout: float, *, forward_to_all: bool
