@@ -40,6 +40,7 @@ _STDERR = 2
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 # The stacks of an extension that hangs have to be out before the agent ends it.
 _DUMP_AT = 0.9
+_SHORTEST_PATIENCE = 0.1
 _LONGEST_PATIENCE = 86_400.0
 
 
@@ -230,9 +231,16 @@ def _in_words(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _stacks_shown_before(deadline: float) -> Iterator[None]:
-    """Write all stacks to the log shortly before the agent's patience ends."""
+    """Write all stacks to the log shortly before the agent's patience ends.
+
+    They are read without Python's lock, at the risk of a crash when the code is in full flight. So
+    nobody looks at what has barely begun.
+    """
     patience = min(deadline - time.monotonic(), _LONGEST_PATIENCE)
-    faulthandler.dump_traceback_later(max(patience * _DUMP_AT, 0.001), file=_STDERR)
+    if patience < _SHORTEST_PATIENCE:
+        yield
+        return
+    faulthandler.dump_traceback_later(patience * _DUMP_AT, file=_STDERR)
     try:
         yield
     finally:
