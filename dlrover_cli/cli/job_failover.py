@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dlrover_cli.cli.failover_view import Outcome, explain, view_for
+from dlrover_cli.cli.job_group import command_group
 from dlrover_cli.config.files import read_config_file
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import UsageError
@@ -22,18 +23,7 @@ from dlrover_cli.failover.extension import ExtensionAdviser, OnError
 from dlrover_cli.failover.replay import RecordedFailure, read_failures, replay
 from dlrover_cli.failover.rules import RulesAdviser, RuleSet, load_rules, rules_from_table
 
-app = typer.Typer(
-    help="Try extensions and rules on recorded failures.",
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-@app.callback()
-def _group(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = command_group("Try extensions and rules on recorded failures.")
 
 
 @app.command("test")

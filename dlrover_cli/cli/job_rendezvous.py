@@ -6,18 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Host the store where the nodes of jobs meet.",
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+from dlrover_cli.cli.job_group import command_group
 
-
-@app.callback()
-def _group(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = command_group("Host the store where the nodes of jobs meet.")
 
 
 @app.command("serve")

@@ -67,10 +67,13 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
 
 def _load_torch() -> None:
     """What is forked from this process shares all of it; the rest is loaded beside them."""
+    collects = gc.isenabled()
     gc.disable()  # imports make next to no garbage
-    import torch.distributed  # noqa: F401
-
-    gc.enable()
+    try:
+        import torch.distributed  # noqa: F401
+    finally:
+        if collects:
+            gc.enable()
 
 
 def run(prepared: Launch, helpers: Helpers) -> None:
@@ -105,7 +108,7 @@ def _run_in_session(
     try:
         _run(prepared, session, helpers, raise_swallowed)
     except BaseException as error:
-        _replace_this_node(session, argv)
+        _replace_this_node(session, argv, helpers)
         session.close(error)
         if report.ending is not None:
             say(f"logs, events and result: {session.run_directory.path}")
@@ -154,13 +157,14 @@ def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> Command
     return CommandStarter(say, zygote)
 
 
-def _replace_this_node(session: Session, argv: Sequence[str]) -> None:
+def _replace_this_node(session: Session, argv: Sequence[str], helpers: Helpers) -> None:
     """On a single node a NODE verdict means a new launcher; nobody else could start one."""
     report = session.report
     if report.ending is None or not report.ending.replaces_itself:
         return
     session.events.record("node_replaced", host=socket.gethostname())
     session.events.close()
+    helpers.close()  # its process would stay ours, and nobody would wait for it
     directory = session.run_directory
     run_again(
         argv,

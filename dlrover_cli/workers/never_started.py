@@ -21,7 +21,6 @@ class NeverStarted:
     """
 
     def __init__(self, request: StartRequest, error: LaunchError, inbox: Inbox) -> None:
-        self.error = error
         first = request.launches[0]
         with contextlib.suppress(OSError):  # it is said on stderr as well
             Path(first.error_file or os.devnull).write_text(json.dumps({"message": error.message}))
