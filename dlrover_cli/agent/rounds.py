@@ -11,7 +11,6 @@ import json
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from datetime import timedelta
 from typing import Any
@@ -96,9 +95,10 @@ class StoreForWorkers:
         if not self._handler.use_agent_store:
             return MasterAddress(addr, get_free_port())  # type: ignore[no-untyped-call]
         if self._host is not None:
-            with suppress(LaunchError):  # its process was killed; this one can do it too
-                return MasterAddress(addr, self._open(self._host))
-            self._host = None
+            self._opened = self._host.replace(self._opened)
+        if self._opened is not None:
+            return MasterAddress(addr, self._opened)
+        self._host = None
         try:
             server = TCPStore("localhost", 0, is_master=True, multi_tenant=True)
         except RuntimeError as error:
@@ -107,13 +107,6 @@ class StoreForWorkers:
                 hint="check the limits on open files and ports",
             ) from error
         return MasterAddress(addr, server.port, server)
-
-    def _open(self, host: StoreHost) -> int:
-        """A new store; the workers that used the last one are gone."""
-        if self._opened is not None:
-            host.drop(self._opened)
-        self._opened = host.open()
-        return self._opened
 
 
 def join(

@@ -1,7 +1,6 @@
 """The rendezvous of a single node: nobody to meet, and a new store in every round."""
 
 import uuid
-from contextlib import suppress
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import (
@@ -10,7 +9,6 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
-from dlrover_cli.errors import LaunchError
 from dlrover_cli.rendezvous.store_host import StoreHost
 
 
@@ -44,10 +42,9 @@ class LocalRendezvous(RendezvousHandler):
 
     def _open(self) -> TCPStore:
         if self._host is not None:
-            with suppress(LaunchError):  # its process was killed; this one can do it too
-                if self._store is not None:
-                    self._host.drop(self._store.port)
-                return TCPStore("localhost", self._host.open())
+            port = self._host.replace(None if self._store is None else self._store.port)
+            if port is not None:
+                return TCPStore("localhost", port)
             self._host = None
         return TCPStore("localhost", 0, is_master=True, multi_tenant=True)
 

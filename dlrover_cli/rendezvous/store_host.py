@@ -117,6 +117,18 @@ class StoreHost:
         self._ports.discard(port)
         self._ask({"op": "drop", "port": port})
 
+    def replace(self, port: int | None) -> int | None:
+        """Open a store at a free port in the place of an earlier one, whose users are gone.
+
+        None if it cannot be had: the process was killed, and the caller has to do without it.
+        """
+        try:
+            if port is not None:
+                self.drop(port)
+            return self.open()
+        except LaunchError:
+            return None
+
     def close(self) -> None:
         """End the process with all of its stores. Does nothing the second time."""
         self._ports.clear()

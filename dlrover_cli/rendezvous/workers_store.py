@@ -22,12 +22,13 @@ class WorkersStore:
 
     def open(self) -> tuple[str, int] | None:
         """Its address for other nodes; None if there is none, so that somebody else opens one."""
-        self.drop()
-        try:
-            if self._host is None:
+        if self._host is None:
+            try:
                 self._host = self._make_host()
-            self._port = self._host.open()
-        except LaunchError:
+            except LaunchError:
+                return None
+        self._port = self._host.replace(self._port)
+        if self._port is None:
             return None
         return self._local_addr or socket.getfqdn(), self._port
 

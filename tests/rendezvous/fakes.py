@@ -19,6 +19,11 @@ class FakeStoreHost:
     def drop(self, port: int) -> None:
         self.ports.discard(port)
 
+    def replace(self, port: int | None) -> int | None:
+        if port is not None:
+            self.drop(port)
+        return self.open()
+
     def close(self) -> None:
         self.is_closed = True
         self.ports.clear()
