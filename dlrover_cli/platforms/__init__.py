@@ -1,0 +1,1 @@
+"""Where jobs run. Each platform registers its plugins by entry points; none imports another."""

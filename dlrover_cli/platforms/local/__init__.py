@@ -1,0 +1,1 @@
+"""The local platform: jobs are processes of this machine, each in a session of its own."""
