@@ -14,6 +14,7 @@ from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.compose import run_agent
 from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.launch.outcome import RunReport, reporting
+from dlrover_cli.launch.script import name_of_script
 from dlrover_cli.launch.session import open_session
 
 _log = logging.getLogger("dlrover_cli")
@@ -36,7 +37,10 @@ class elastic_launch:  # noqa: N801 - torch's name for it
 
     def __call__(self, *args: Any) -> dict[int, Any]:
         with reporting(RunReport(None, list(sys.argv), _log.warning)) as report:
-            session = open_session(report, os.environ, _log.warning, {"argv": list(sys.argv)})
+            name = getattr(self._entrypoint, "__name__", None) or name_of_script(
+                str(self._entrypoint)
+            )
+            session = open_session(report, os.environ, _log.warning, sys.argv, name)
             os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
             roots = (Path.cwd(),)
             try:

@@ -25,6 +25,8 @@ class Resume:
     agent: str
     started: float
     counters: Counters
+    is_given: bool = False
+    """Whether somebody else has set up the run, and keeps the journal of its life."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.launch.error_file import handing_on_errors
+from dlrover_cli.launch.given_run import GivenRun, take_given_run
 from dlrover_cli.launch.helpers import Helpers
 from dlrover_cli.launch.interrupted import interruptible
 from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
-from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
+from dlrover_cli.launch.script import (
+    check_script,
+    entry_point_of,
+    name_of_script,
+    plugin_roots,
+)
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun, without_effect
 from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
@@ -33,6 +39,7 @@ class Launch:
     report: RunReport
     signals: tuple[signal.Signals, ...]
     resume: Resume | None
+    given: GivenRun | None
     worker_start: WorkerStart
 
 
@@ -42,7 +49,7 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     None if another launcher has run the job (``--compat``). Leaves no thread behind.
     """
     fill_standard_descriptors()
-    resume = take_resume(os.environ)
+    resume, given = take_resume(os.environ), take_given_run(os.environ)
     report = RunReport(settings.result_file, list(argv), say)
     with reporting_failure(report):
         check_settings(settings)
@@ -62,7 +69,7 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
         _limit_threads(asked)
         _load_torch()
         raise_swallowed()
-    return Launch(settings, argv, report, signals, resume, worker_start)
+    return Launch(settings, argv, report, signals, resume, given, worker_start)
 
 
 def _load_torch() -> None:
@@ -104,7 +111,15 @@ def _run_in_session(
     prepared: Launch, helpers: Helpers, raise_swallowed: Callable[[], None]
 ) -> None:
     report, argv = prepared.report, prepared.argv
-    session = open_session(report, os.environ, say, {"argv": list(argv)}, prepared.resume)
+    session = open_session(
+        report,
+        os.environ,
+        say,
+        argv,
+        name_of_script(prepared.settings.training_script),
+        resume=prepared.resume,
+        given=prepared.given,
+    )
     try:
         _run(prepared, session, helpers, raise_swallowed)
     except BaseException as error:
@@ -163,7 +178,7 @@ def _replace_this_node(session: Session, argv: Sequence[str], helpers: Helpers) 
     if report.ending is None or not report.ending.replaces_itself:
         return
     session.events.record("node_replaced", host=socket.gethostname())
-    session.events.close()
+    session.close_journals()
     helpers.close()  # its process would stay ours, and nobody would wait for it
     directory = session.run_directory
     run_again(
@@ -174,6 +189,7 @@ def _replace_this_node(session: Session, argv: Sequence[str], helpers: Helpers) 
             directory.agent,
             report.started,
             report.ending.settlement.counters,
+            session.is_given,
         ),
     )
 

@@ -42,6 +42,11 @@ def entry_point_of(
     return python, ("-u", *(["-m"] if settings.module else []), script, *args)
 
 
+def name_of_script(script: str) -> str:
+    """What a run is called after its script: `train` for `src/train.py`, a module as it is."""
+    return Path(script).name.removesuffix(".py") or script
+
+
 def plugin_roots(settings: LaunchSettings) -> tuple[Path, ...]:
     """Where plugins are looked for besides the installed ones: here, and beside the script."""
     here = Path.cwd()

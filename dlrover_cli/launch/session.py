@@ -1,19 +1,31 @@
-"""What surrounds one agent: its run directory, its journal, and its voice on stderr."""
+"""What surrounds one agent: its run directory, its journals, and its voice on stderr.
+
+A run that this launcher began has a journal of its life beside that of the node: `dlrover-job`
+reads there in which state the run is, and whose it is.
+"""
 
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli import __version__
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.failover.decide import Counters
+from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.launch.outcome import RunReport
 from dlrover_cli.launch.rebuild import Resume
 from dlrover_cli.telemetry.events import EventLog
-from dlrover_cli.telemetry.run_dir import SCHEMA_VERSION, RunDirectory, create_run_directory
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.telemetry.run_dir import (
+    SCHEMA_VERSION,
+    RunDirectory,
+    create_run_directory,
+    join_run_directory,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,60 +36,123 @@ class Session:
     events: EventLog
     say: Callable[[str], None]
     report: RunReport
+    life: EventLog | None
+    """The journal of the run's life; None if somebody else keeps it."""
     counters: Counters = field(default_factory=Counters)
     """Where the counting goes on."""
 
+    @property
+    def is_given(self) -> bool:
+        """Whether somebody else has set up this run."""
+        return self.life is None
+
     def close(self, error: BaseException | None) -> None:
-        """Record the end and close the journal."""
+        """Record the end and close the journals."""
         document = self.report.document(error)
         self.events.record(
             "run_finished", **{key: document[key] for key in ("outcome", "exit_code", "reason")}
         )
+        if self.life is not None:
+            before = RunState.RUNNING
+            for state in _last_states(document["outcome"]):
+                _move(self.life, before, state, document)
+                before = state
+        self.close_journals()
+
+    def close_journals(self) -> None:
+        """Close them without an end: the run goes on in another incarnation."""
         self.events.close()
+        if self.life is not None:
+            self.life.close()
 
 
 def open_session(
     report: RunReport,
     environ: Mapping[str, str],
     say: Callable[[str], None],
-    job: Mapping[str, Any],
+    argv: Sequence[str],
+    name: str,
+    *,
     resume: Resume | None = None,
+    given: GivenRun | None = None,
 ) -> Session:
-    """Make the run directory and start the journal, or go on with those of a resumed run."""
+    """Make the run directory and start the journals, or go on with those of a run that is there.
+
+    ``name`` is what `dlrover-job list` shows.
+    """
     if resume is not None:
         return _reopen(report, say, resume)
-    directory = create_run_directory(environ, say)
+    if given is not None:
+        directory = join_run_directory(Path(given.run_directory), given.run_id, say)
+    else:
+        directory = create_run_directory(environ, say)
     report.run_directory = directory
+    life = None if given is not None else _begin_life(directory, argv, name, say)
     events = EventLog(directory.events, directory.run_id, say)
-    directory.write_document(
-        "job.json",
-        {
-            "schema_version": SCHEMA_VERSION,
-            "run_id": directory.run_id,
-            "version": __version__,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "pid_start_time": _start_time(),
-            "started": time.time(),
-            "cwd": os.getcwd(),
-            **job,
-        },
-    )
     events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
-    return Session(directory, events, say, report)
+    return Session(directory, events, say, report, life)
 
 
 def _reopen(report: RunReport, say: Callable[[str], None], resume: Resume) -> Session:
     directory = RunDirectory(Path(resume.run_directory), resume.run_id, resume.agent, say)
     report.run_directory, report.started = directory, resume.started
+    life = None if resume.is_given else EventLog(directory.life, directory.run_id, say)
     events = EventLog(directory.events, directory.run_id, say)
     events.record("run_resumed", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
-    return Session(directory, events, say, report, resume.counters)
+    return Session(directory, events, say, report, life, resume.counters)
 
 
-def _start_time() -> int | None:
-    """The kernel's start time of this process: with the pid, it names the process for good."""
-    try:
-        return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError):
-        return None
+def _begin_life(
+    directory: RunDirectory, argv: Sequence[str], name: str, say: Callable[[str], None]
+) -> EventLog:
+    """The same documents and events as those of a submitted job, whose life has more states."""
+    directory.write_document(
+        "job.json",
+        {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": directory.run_id,
+            "name": name,
+            "platform": "local",
+            "engine": "torch",
+            "submission": directory.run_id,
+            "submitted": time.time(),
+            "after": [],
+            "queue": None,
+            "priority": 0,
+            "host": socket.gethostname(),
+            "cwd": os.getcwd(),
+            "plugin": None,
+            "job": None,
+            "argv": list(argv),
+            "version": __version__,
+        },
+    )
+    life = EventLog(directory.life, directory.run_id, say)
+    owner = ProcessIdentity.own().to_json()
+    life.record("submitted", by=owner)
+    life.record("owned", owner=owner)
+    _move(life, RunState.PENDING, RunState.STARTING)
+    _move(life, RunState.STARTING, RunState.RUNNING)
+    return life
+
+
+def _move(
+    life: EventLog, before: RunState, after: RunState, result: Mapping[str, Any] | None = None
+) -> None:
+    words = {"reason": "", "exit_code": None} if result is None else result
+    life.record(
+        "state",
+        **{"from": before.value, "to": after.value},
+        reason=words["reason"],
+        exit_code=words["exit_code"],
+    )
+
+
+def _last_states(outcome: str) -> tuple[RunState, ...]:
+    match outcome:
+        case "succeeded":
+            return (RunState.FINISHED,)
+        case "signalled":
+            return (RunState.STOPPING, RunState.KILLED)
+        case _:
+            return (RunState.FAILED,)

@@ -1,7 +1,8 @@
 """The directory of one run: who wrote what where, and how a result gets there in one piece.
 
     <state>/runs/<run_id>/
-        job.json            what was asked for, and which process runs it
+        job.json            what was asked for
+        events.jsonl        the states it was in, and whose it is
         result.json         how it ended
         nodes/<agent>/      one writer each
             events.jsonl
@@ -61,6 +62,11 @@ class RunDirectory:
         return self.node / "events.jsonl"
 
     @property
+    def life(self) -> Path:
+        """The journal of the run as a whole."""
+        return self.path / "events.jsonl"
+
+    @property
     def logs(self) -> Path:
         return self.node / "logs"
 
@@ -89,7 +95,7 @@ def create_run_directory(
 ) -> RunDirectory:
     """Make the directory of a new run; fall back to a temporary one, saying so in one line."""
     run_id = run_id or new_run_id()
-    agent = f"{socket.gethostname()}.{os.getpid()}"
+    agent = _agent_name()
     state = state_directory(environ)
     try:
         return _create(state / "runs", run_id, agent, on_problem)
@@ -107,6 +113,21 @@ def create_run_directory(
         ) from error
 
 
+def join_run_directory(path: Path, run_id: str, on_problem: Callable[[str], None]) -> RunDirectory:
+    """This agent's place in the directory of a run that somebody else has made."""
+    agent = name = _agent_name()
+    number = 1
+    while (path / "nodes" / agent).exists():  # in a run of months, pids come again
+        agent, number = f"{name}.{number}", number + 1
+    try:
+        return _create(path.parent, run_id, agent, on_problem)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot write to the run directory {path}: {error.strerror}",
+            hint="it is where whoever submitted this job keeps the run",
+        ) from error
+
+
 def write_json_atomically(path: Path, content: Mapping[str, Any]) -> None:
     """Replace ``path`` by the document: readers see the old file or the new one, never a part."""
     text = json.dumps(plain(content), indent=2) + "\n"
@@ -121,6 +142,10 @@ def write_json_atomically(path: Path, content: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _agent_name() -> str:
+    return f"{socket.gethostname()}.{os.getpid()}"
 
 
 def _create(runs: Path, run_id: str, agent: str, on_problem: Callable[[str], None]) -> RunDirectory:
