@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass, replace
 
+from dlrover_cli.config.durations import NotADuration, parse_duration
 from dlrover_cli.config.settings import SETTING
 from dlrover_cli.config.sources import Source, SourceKind
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.failover.decide import Counters
-from dlrover_cli.failover.durations import NotADuration, parse_duration
 
 _NAME = "restart_budget_reset"
 

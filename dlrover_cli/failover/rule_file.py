@@ -18,9 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.config import toml_lines
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import ConfigError
-from dlrover_cli.failover import rule_values, toml_lines
+from dlrover_cli.failover import rule_values
 from dlrover_cli.failover.rule_values import BadValue
 from dlrover_cli.failover.ruleset import Rule, RuleSet, When
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeVar
 
+from dlrover_cli.config.durations import checked, parse_duration
 from dlrover_cli.contracts import FailoverStrategy, FailureKind, WorkerPhase
-from dlrover_cli.failover.durations import checked, parse_duration
 
 _Read = TypeVar("_Read")
 

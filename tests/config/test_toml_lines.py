@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from dlrover_cli.failover.toml_lines import Path, key_lines
+from dlrover_cli.config.toml_lines import Path, key_lines
 
 DOCUMENT = '''\
 # a comment with [brackets] and = signs
