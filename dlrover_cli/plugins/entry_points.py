@@ -37,7 +37,14 @@ def resolve_entry_point(group: str, name: str, *, option: str) -> Found:
     entry = next(iter(entry_points(group=group, name=name)), None)
     if entry is None:
         raise _no_such_name(group, name, option)
-    subject = Subject(f"{Subject.of_option(option, name).text} ({_origin(entry)})", entry.value)
+    return resolve_entry(entry, option=option)
+
+
+def resolve_entry(entry: EntryPoint, *, option: str) -> Found:
+    """As `resolve_entry_point`, for an entry point that was looked up already."""
+    subject = Subject(
+        f"{Subject.of_option(option, entry.name).text} ({_origin(entry)})", entry.value
+    )
     if not entry.attr:
         raise subject.fault(
             PluginFault.MALFORMED,

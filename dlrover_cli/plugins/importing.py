@@ -60,6 +60,15 @@ def file_of(module: ModuleType) -> str:
     return str(origin or next(iter(attributes.get("__path__", [])), "?"))
 
 
+def root_of(module: ModuleType) -> Path | None:
+    """The folder on `sys.path` that a module was imported from; None if it has no file."""
+    file = _attributes(module).get("__file__")
+    if not isinstance(file, str):
+        return None
+    depth = module.__name__.count(".") + is_package(module)
+    return Path(file).absolute().parents[depth]
+
+
 def is_package(module: ModuleType) -> bool:
     """Whether there can be modules below it."""
     return "__path__" in _attributes(module)
