@@ -43,10 +43,29 @@ def read_toml(setting: Setting, value: object, source: Source) -> Value:
             return float(number)
     wanted, example = _WANTED_IN_TOML[setting.kind]
     raise ConfigError(
-        f"{source.subject} takes {wanted}, not {_kind_in_toml(value)}.",
+        f"{source.subject} takes {wanted}, not {shown(value)}.",
         setting=setting.name,
         hint=f"Write it like this: {source.example(example)}",
     )
+
+
+def shown(value: object, *, table: str = "a table") -> str:
+    """A value of a TOML or YAML file as a complaint speaks of it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the text {value!r}"
+        case list():
+            return "a list"
+        case dict():
+            return table
+        case _:
+            return "a date or time"
 
 
 def _checked_choice(setting: Setting, text: str, source: Source) -> str:
@@ -82,22 +101,6 @@ def _number(setting: Setting, text: str, source: Source) -> int | float:
 
 def _either(names: tuple[str, ...]) -> str:
     return ", ".join(names[:-1]) + " or " + names[-1]
-
-
-def _kind_in_toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f"the text {value!r}"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
 
 
 _WANTED_IN_TEXT = {

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dlrover_cli.config import toml_lines
+from dlrover_cli.config.values import shown
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.failover import rule_values
@@ -200,7 +201,7 @@ def _rule(place: _Place, table: Mapping[str, Any]) -> Rule:
 def _when(place: _Place, conditions: object) -> When:
     if not isinstance(conditions, dict):
         hint = "Write it like this: when = {exit_code = 3}"
-        raise place.wrong(f"when takes a table, not {rule_values.shown(conditions)}", hint)
+        raise place.wrong(f"when takes a table, not {shown(conditions)}", hint)
     _refuse_unknown_keys(place, conditions, tuple(CONDITIONS))
     read = {
         field: _value(place, conditions, key, reader)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from dlrover_cli.config.durations import checked, parse_duration
+from dlrover_cli.config.values import shown
 from dlrover_cli.contracts import FailoverStrategy, FailureKind, WorkerPhase
 
 _Read = TypeVar("_Read")
@@ -109,23 +110,6 @@ def pattern(value: object) -> re.Pattern[str]:
     except (re.error, OverflowError, RecursionError) as error:
         hint = "Single quotes keep backslashes as they are: 'exit code \\d+'"
         raise BadValue(f"is not a regular expression: {error}", hint=hint) from None
-
-
-def shown(value: object) -> str:
-    """A TOML value as a complaint speaks of it."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f"the text {value!r}"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
 
 
 def _each(value: object, read: Callable[[object], _Read], example: str) -> list[_Read]:
