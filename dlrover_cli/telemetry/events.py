@@ -34,14 +34,15 @@ class EventLog:
         self._run_id = run_id
         self._on_problem = on_problem
         self._lock = threading.Lock()
-        self._seq = 0
+        self.seq = 0
+        """Of the last event; a file with several writers has each set it before it writes."""
         self._fd: int | None = None
         self.node_rank: int | None = None
         self.attempt: int | None = None
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o600)
-            self._seq = path.read_bytes().count(b"\n")  # a resumed run goes on counting
+            self.seq = path.read_bytes().count(b"\n")  # a resumed run goes on counting
         except OSError as error:
             self._give_up(error)
 
@@ -50,10 +51,10 @@ class EventLog:
         with self._lock:
             if self._fd is None:
                 return
-            self._seq += 1
+            self.seq += 1
             event = {
                 "schema_version": SCHEMA_VERSION,
-                "seq": self._seq,
+                "seq": self.seq,
                 "time": time.time(),
                 "run_id": self._run_id,
                 "node_rank": self.node_rank,

@@ -1,0 +1,201 @@
+"""The file of the ledger: made private and in one piece, opened with the journal its disk allows.
+
+SQLite errors leave here as sentences. A file that is no database any more is moved aside: the
+ledger is an index over the run directories, and `heal` builds it anew from them.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlrover_cli.errors import LaunchError
+from dlrover_cli.jobs.file_systems import is_on_network
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection, Error
+
+SCHEMA_VERSION = 1
+BUSY_SECONDS = 10.0
+"""How long to wait for other processes, each of which writes for some milliseconds."""
+
+_SCHEMA = """
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    platform TEXT NOT NULL,
+    engine TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    exit_code INTEGER,
+    submission TEXT NOT NULL,
+    after TEXT NOT NULL,
+    queue TEXT,
+    priority INTEGER NOT NULL,
+    owner TEXT,
+    submitted REAL NOT NULL,
+    started REAL,
+    ended REAL,
+    size INTEGER,
+    is_cleaned INTEGER NOT NULL,
+    directory TEXT NOT NULL,
+    steps INTEGER NOT NULL,
+    cleaner TEXT,
+    is_settled INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX runs_by_time ON runs (submitted);
+CREATE INDEX runs_by_name ON runs (name, submitted);
+CREATE INDEX unsettled_runs ON runs (run_id) WHERE is_settled = 0;
+"""
+
+
+class LedgerError(LaunchError):
+    """The ledger cannot be used; what the runs have recorded is not touched by that."""
+
+
+class LedgerBroken(LedgerError):
+    """The file is no database, or not one of ours. It is built anew when it is next healed."""
+
+
+def open_ledger_file(path: Path, on_problem: Callable[[str], None]) -> "Connection":
+    """Connect to the ledger, making it if there is none. Raises LedgerError."""
+    try:
+        return _opened(path)
+    except LedgerBroken as error:
+        on_problem(set_aside(path, error))
+    return _opened(path)
+
+
+def set_aside(path: Path, error: LedgerBroken) -> str:
+    """Move a broken ledger away, unless another process has done so; says what was done."""
+    aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}")
+    with making_sentences(path), _one_at_a_time(path):
+        try:
+            _connected(path).close()
+        except LedgerBroken:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                part = path.with_name(path.name + suffix)
+                if part.exists():
+                    part.replace(aside.with_name(aside.name + suffix))
+            return f"{error.message}; it was moved to {aside.name} and is built anew"
+    return f"{error.message}; another process has built it anew"
+
+
+@contextmanager
+def making_sentences(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the system raise into a LedgerError."""
+    from sqlite3 import Error
+
+    try:
+        yield
+    except Error as error:
+        raise _sentence(path, error) from error
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {path} cannot be used: {error.strerror}", hint=_HINT
+        ) from error
+
+
+_HINT = "set XDG_STATE_HOME to a writable directory with free space"
+
+
+def _opened(path: Path) -> "Connection":
+    with making_sentences(path):
+        _make_private(path.parent, 0o700)
+        if not path.exists():
+            return _made(path)
+        _make_private(path, 0o600)
+        return _connected(path)
+
+
+def _made(path: Path) -> "Connection":
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    with _one_at_a_time(path):
+        # SQLite gives the mode of this file to those that it puts beside it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return _connected(path)
+
+
+def _make_private(path: Path, mode: int) -> None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    if found.st_mode & 0o077 and found.st_uid == os.getuid():
+        path.chmod(mode)
+
+
+def _connected(path: Path) -> "Connection":
+    from sqlite3 import connect
+
+    connection = connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, path)
+    except BaseException as error:
+        connection.close()
+        from sqlite3 import Error
+
+        if isinstance(error, Error):
+            raise _sentence(path, error) from error
+        raise
+    return connection
+
+
+def _prepare(connection: "Connection", path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise LedgerError(
+            f"the ledger {path} was written by a newer version of dlrover-cli "
+            f"(schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="use that version, or set XDG_STATE_HOME to another directory",
+        )
+    _choose_journal(connection, path)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if version == 0:
+        connection.execute("BEGIN IMMEDIATE")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+
+
+def _choose_journal(connection: "Connection", path: Path) -> None:
+    """Write-ahead needs memory that all processes share: not between the hosts of a network."""
+    wanted = "delete" if is_on_network(path.parent) else "wal"
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != wanted:
+        connection.execute(f"PRAGMA journal_mode = {wanted}")
+
+
+@contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """For making the file and moving it away; the lock goes with the process."""
+    lock = os.open(
+        path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _sentence(path: Path, error: "Error") -> LedgerError:
+    import sqlite3
+
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    text = str(error)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or text.startswith("no such"):
+        return LedgerBroken(f"the ledger {path} is broken ({text})")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LedgerError(
+            f"the ledger {path} was locked by others for more than {BUSY_SECONDS:g} s",
+            hint="see which process has it open with: fuser -v " + str(path),
+        )
+    return LedgerError(f"the ledger {path} cannot be used: {text}", hint=_HINT)
