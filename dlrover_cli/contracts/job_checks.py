@@ -107,8 +107,8 @@ def _look_at(plugin: object) -> tuple[list[Problem], AbstractJobPlugin | None, d
     """Everything that is wrong; the object itself; and what it answers about its types."""
     cls = plugin if isinstance(plugin, type) else type(plugin)
     problems = list(_base_problems(plugin, cls))
-    if problems and not any(hasattr(cls, name) for name in _CALLS):
-        return problems, None, {}
+    if problems and not hasattr(cls, "submit_job"):
+        return problems, None, {}  # not meant to be one: a list of its methods would not help
     abstract: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
     present = [name for name in _CALLS if hasattr(cls, name) and name not in abstract]
     problems += _missing_problems([*_CALLS, *sorted(abstract - _CALLS.keys())], present)

@@ -4,6 +4,7 @@ What has a class is written with it, as ``{"__class__": "module::Class", …}``.
 enums are read back; a document that names any other class is refused.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from enum import Enum
@@ -82,21 +83,25 @@ def decode(data: object) -> Any:
 
 def check_round_trip(value: Jsonable, what: str) -> None:
     """Raise NotJsonable unless another process could read what this one writes."""
-    written = encode(value, what)
+    hint = f"see to_json and from_json of {type(value).__qualname__}"
     try:
-        again = encode(decode(written), what)
+        deed = "written as"
+        written = json.loads(json.dumps(encode(value, what)))
+        deed = "read back from"
+        again = json.loads(json.dumps(encode(decode(written), what)))
     except NotJsonable:
         raise
-    except Exception as error:  # the boundary to the author's from_json and setters
+    except RecursionError:
+        raise NotJsonable(f"{what} cannot be {deed} JSON: it holds itself", hint=hint) from None
+    except Exception as error:  # the boundary to the author's to_json, from_json and setters
         raise NotJsonable(
-            f"{what} cannot be read back from JSON: {type(error).__name__}: {error}",
-            hint=f"see to_json and from_json of {type(value).__qualname__}",
+            f"{what} cannot be {deed} JSON: {type(error).__name__}: {error}", hint=hint
         ) from error
     if again != written:
         raise NotJsonable(
             f"{what} is another one after it was written as JSON and read back: "
             f"{_first_difference(written, again)}",
-            hint=f"see to_json and from_json of {type(value).__qualname__}",
+            hint=hint,
         )
 
 
