@@ -26,6 +26,8 @@ def make_config(entry: JobEntry, config_type: type[BaseJobConfig]) -> BaseJobCon
     _refuse_unknown_keys(entry, taken)
     named = {key: value for key, value in entry.values.items() if key not in _NOT_IN_CONFIG}
     named |= {"platform": entry.platform, "engine": entry.engine, "job_name": entry.name}
+    if entry.after:
+        named["after"] = list(entry.after)
     own = {key: item for key, item in named.pop("properties", {}).items() if item is not None}
     arguments = {key: value for key, value in named.items() if key in taken}
     _refuse_missing_keys(entry, config_type, taken, arguments.keys() | {"properties"})
@@ -36,7 +38,7 @@ def make_config(entry: JobEntry, config_type: type[BaseJobConfig]) -> BaseJobCon
     config.properties = {**(getattr(config, "properties", None) or {}), **own}
     for key, value in named.items():
         if key not in taken:
-            setattr(config, key, list(value) if key == "after" else value)
+            setattr(config, key, value)
     setattr(config, _PLACES, lambda key: entry.where("properties", key))
     return config
 
