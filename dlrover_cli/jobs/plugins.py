@@ -164,12 +164,9 @@ def _unknown(pair: Pair, everything: Sequence[InstalledPlugin]) -> PluginError:
         if each.checked is not None and each.pair not in known.plugins:
             known.add_plugin(each.checked, replace=False)
     error = known.not_found(*pair)
-    broken = [each.name for each in everything if each.error is not None]
+    broken = ", ".join(each.name for each in everything if each.error is not None)
     if broken:
-        error.hint = (
-            f"{error.hint}; could not be loaded: {', '.join(broken)}, and dlrover-job plugins "
-            "list says why"
-        )
+        error.message += f"; not loaded, as `dlrover-job plugins list` explains: {broken}"
     return error
 
 
