@@ -156,6 +156,8 @@ class JobContext(Jsonable):
         """A private directory of this run's own; it is there from `generate_job_resource` on."""
         self.occurrence = 0
         """How many times the job ran before, within this run; of a periodic job."""
+        self.stop_grace: float | None = None
+        """Seconds that `stop_job` gives the job to end by itself; None leaves it to the plugin."""
 
 
 class BaseJob(BaseNode):
@@ -236,8 +238,8 @@ class AbstractJobSubmitter(ABC):
     def stop_job(self, job: AbstractJob) -> None:
         """End the job, however far it has come, and return when it has ended.
 
-        Called with `job.job_handler` set, unless the job was never submitted. A job that has ended
-        already is no error.
+        Called with `job.job_handler` set; it is None if whoever submitted the job was killed before
+        it had one. A job that has ended already is no error.
         """
 
     @abstractmethod

@@ -7,14 +7,17 @@ the files of runs that may still have something to tell are read.
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.journal import read_story
-from dlrover_cli.jobs.ledger import Ledger, may_live
+from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live
 from dlrover_cli.jobs.ledger_rows import RunRow, row_of
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles, read_job_document
+from dlrover_cli.jobs.sizes import size_of
+from dlrover_cli.jobs.staging import discard
 from dlrover_cli.jobs.states import ENDED, RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
@@ -37,6 +40,7 @@ def heal(
     names = _run_directories(state / "runs")
     known = ledger.run_ids()
     ledger.add_all(_rows_from_files(state, sorted(names - known)))
+    _discard_half_made(state, names - ledger.run_ids())
     for run_id in known - names:
         _forget_if_gone(ledger, run_id)
     settled = []
@@ -48,6 +52,9 @@ def heal(
             story = _lost(ledger, row, on_problem, now)
         if _is_settled(story, now()):
             settled.append(row.run_id)
+    for run_id in settled:
+        with suppress(UnknownRun):
+            ledger.set_size(run_id, size_of(RunFiles.of(state, run_id).path))
     if settled:
         ledger.settle(settled)
 
@@ -90,6 +97,17 @@ def _rows_from_files(state: Path, run_ids: Iterable[str]) -> list[RunRow]:
         if document.run_id == run_id:
             rows.append(row_of(document, story, files.path))
     return rows
+
+
+def _discard_half_made(state: Path, run_ids: Iterable[str]) -> None:
+    """Take away what a submitter has left that was killed before its runs existed."""
+    for run_id in run_ids:
+        files = RunFiles.of(state, run_id)
+        with suppress(OSError):
+            story = read_story(files.events)
+            writers = [each for each in (story.submitter, story.owner) if each is not None]
+            if writers and not files.job.exists() and not any(map(may_live, writers)):
+                discard(files)
 
 
 def _forget_if_gone(ledger: Ledger, run_id: str) -> None:

@@ -1,0 +1,88 @@
+"""Removing runs that are over: what the plugin owes is cleaned up, then files and row go."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlrover_cli.contracts.run_states import ENDED
+from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.jobs.ledger import Ledger, RunRow
+from dlrover_cli.jobs.life import CleanupFailed, clean_up
+from dlrover_cli.jobs.loading import load_job
+from dlrover_cli.jobs.record import RunRecord
+from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.jobs.sizes import size_of
+from dlrover_cli.jobs.stopping import stop_run
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A run that is no longer there, and the bytes that it took."""
+
+    run_id: str
+    name: str
+    size: int
+
+
+def cleanup_run(
+    run_id: str, ledger: Ledger, state: Path, on_problem: Callable[[str], None]
+) -> Removed:
+    """Remove a run that is over. What a lost one has left is stopped first.
+
+    Raises UsageError for one that is under way, LaunchError if the plugin cannot clean up.
+    """
+    row = ledger.row(run_id)
+    if not row.state.is_over:
+        raise UsageError(
+            f"run {run_id} is {row.state.value}", hint=f"first: dlrover-job stop {run_id}"
+        )
+    if row.state not in ENDED:
+        row = stop_run(run_id, ledger, state, on_problem=on_problem)
+        if row.state not in ENDED:
+            raise LaunchError(f"what run {run_id} has left cannot be stopped: {row.reason}")
+    files = RunFiles.of(state, run_id)
+    if files.job.exists() and not row.is_cleaned:
+        _pay_what_is_owed(files, ledger, on_problem)
+    removed = Removed(run_id, row.name, size_of(files.path))
+    _remove(files, state)
+    ledger.remove(run_id)
+    return removed
+
+
+def rows_older_than(seconds: float, ledger: Ledger, now: float | None = None) -> list[RunRow]:
+    """The runs that ended so long ago, the oldest first."""
+    limit = (time.time() if now is None else now) - seconds
+    rows = [row for row in ledger.rows() if row.state.is_over]
+    return [row for row in reversed(rows) if (row.ended or row.submitted) <= limit]
+
+
+def _pay_what_is_owed(files: RunFiles, ledger: Ledger, on_problem: Callable[[str], None]) -> None:
+    with RunRecord.open(files, ledger, on_problem) as record:
+        if record.document.plugin is None:  # a run in the foreground has nothing elsewhere
+            return
+        plugin, job = load_job(files, record.document)
+        try:
+            with record.cleaning() as is_due:
+                if is_due:
+                    clean_up(plugin, job, on_problem)
+        except CleanupFailed as error:
+            raise LaunchError(
+                f"run {files.run_id} stays: its plugin could not clean up",
+                hint=f"what it raised stands above; the run is in {files.path}",
+            ) from error
+
+
+def _remove(files: RunFiles, state: Path) -> None:
+    """Under another name first: half a run must not look like one."""
+    doomed = state / "runs" / f".removed-{files.run_id}"
+    try:
+        files.path.rename(doomed)
+        shutil.rmtree(doomed)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise LaunchError(
+            f"run {files.run_id} cannot be removed: {error.strerror}: {error.filename}"
+        ) from error

@@ -1,0 +1,69 @@
+"""A request to stop a job: a signal to the run's owner, and a file that says who asks and how.
+
+The signal is taken at once where that is safe, else afterwards: a plugin that is interrupted while
+it submits a job would leave a job that nobody knows of.
+"""
+
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.telemetry.run_dir import write_json_atomically
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class StopRequested(BaseException):
+    """Passes through a plugin's own ``except Exception``."""
+
+
+class StopRequests:
+    """Listens to the signals for the rest of the process's life; made in the main thread."""
+
+    def __init__(self) -> None:
+        self._arrived: signal.Signals | None = None
+        self._may_interrupt = False
+        for number in SIGNALS:
+            signal.signal(number, self._note)
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise StopRequested out of the block when a signal arrives, or has arrived before."""
+        self._may_interrupt = True
+        try:
+            if self._arrived is not None:
+                raise StopRequested
+            yield
+        finally:
+            self._may_interrupt = False
+
+    @property
+    def signal(self) -> signal.Signals | None:
+        """What has arrived."""
+        return self._arrived
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._arrived = self._arrived or signal.Signals(number)
+        if self._may_interrupt:
+            self._may_interrupt = False
+            raise StopRequested
+
+
+def write_stop_request(files: RunFiles, grace: float | None) -> None:
+    """Say who asks, and how many seconds the job gets to end by itself."""
+    by = ProcessIdentity.own().to_json()
+    write_json_atomically(files.stop_request, {"by": by, "grace": grace})
+
+
+def read_stop_request(files: RunFiles) -> Mapping[str, Any]:
+    """What was asked for; nothing is known of a request that came as a signal alone."""
+    try:
+        request = json.loads(files.stop_request.read_bytes())
+        return {"by": request["by"], "grace": request["grace"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"by": None, "grace": None}

@@ -1,0 +1,87 @@
+"""Stopping a run from any process: its owner is asked; if it has none any more, we do it ourselves.
+
+Whoever asks for a grace gets an end in any case: an owner that does not react is killed.
+"""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dlrover_cli.contracts.run_states import ENDED, RunState
+from dlrover_cli.jobs.healing import heal
+from dlrover_cli.jobs.ledger import Ledger, RunRow, may_live
+from dlrover_cli.jobs.life import CleanupFailed, clean_up, stop_and_record
+from dlrover_cli.jobs.loading import load_job
+from dlrover_cli.jobs.record import RunRecord
+from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.jobs.stop_requests import write_stop_request
+from dlrover_cli.jobs.story import Story
+from dlrover_cli.jobs.waiting import wait_for_end
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+
+_SECONDS_TO_REACT = 10.0
+"""What an owner gets beyond the job's grace before it is killed itself."""
+
+
+def stop_run(
+    run_id: str,
+    ledger: Ledger,
+    state: Path,
+    *,
+    grace: float | None = None,
+    wait: bool = True,
+    on_problem: Callable[[str], None] = lambda line: None,
+) -> RunRow:
+    """Stop a run and, unless told not to, wait until it has ended. One that has is no error.
+
+    Raises DlroverError if it cannot be stopped: its plugin is gone, or cannot do it.
+    """
+    files = RunFiles.of(state, run_id)
+    heal(ledger, state, on_problem=on_problem)
+    if ledger.row(run_id).state in ENDED:
+        return ledger.row(run_id)
+    write_stop_request(files, grace)
+    with RunRecord.open(files, ledger, on_problem) as record:
+        if not _ask_owner(files, record.story, grace, wait=wait):
+            heal(ledger, state, on_problem=on_problem)
+            _stop_in_its_place(files, record, grace, on_problem)
+    heal(ledger, state, on_problem=on_problem)
+    return ledger.row(run_id)
+
+
+def _ask_owner(files: RunFiles, story: Story, grace: float | None, *, wait: bool) -> bool:
+    """Whether the owner ends the run, or has."""
+    if story.owner is None or not story.owner.signal(signal.SIGTERM):
+        return False
+    if not wait:
+        return True
+    story = wait_for_end(files, None if grace is None else grace + _SECONDS_TO_REACT)
+    if story.state in ENDED:
+        return True
+    if story.owner is not None and story.owner.signal(signal.SIGKILL):
+        wait_for_end(files)
+    return False
+
+
+def _stop_in_its_place(
+    files: RunFiles, record: RunRecord, grace: float | None, on_problem: Callable[[str], None]
+) -> None:
+    """For a run that is LOST: own it, end what it left, and clean up."""
+    plugin, job = load_job(files, record.document)
+    job.job_context.stop_grace = grace
+    if not record.own(ProcessIdentity.own(), when=_is_ownerless):
+        wait_for_end(files)  # somebody else was faster
+        return
+    was_started = record.story.started is not None
+    record.note("stop_requested", by=ProcessIdentity.own().to_json(), grace=grace)
+    record.move(RunState.STOPPING, reason="its owner was gone; stopped by another process")
+    stop_and_record(record, plugin if was_started else None, job, signal.SIGTERM)
+    if record.state in ENDED:
+        with suppress(CleanupFailed), record.cleaning() as is_due:
+            if is_due:
+                clean_up(plugin, job, on_problem)
+
+
+def _is_ownerless(story: Story) -> bool:
+    return story.state is RunState.LOST and (story.owner is None or not may_live(story.owner))

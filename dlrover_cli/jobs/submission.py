@@ -1,0 +1,212 @@
+"""Submitting a job file: all of it is checked, then each job gets a run and a runner of its own.
+
+Nothing is written before every job of the file has been generated and found to be data. A run
+exists from the moment its ``job.json`` does; that of the first job is renamed into place first, and
+decides for all. Runners are started before that and wait for our end of a pipe to close: if we are
+killed on the way, they see how far we came, and finish or undo it.
+"""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlrover_cli import __version__
+from dlrover_cli.contracts.jobs import AbstractJobPlugin, AISubGraph, BaseJob
+from dlrover_cli.contracts.jsonable import check_round_trip, encode
+from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.jobs.job_file import (
+    JobEntry,
+    JobFile,
+    make_config,
+    make_sub_graph,
+    project_of,
+    read_job_file,
+)
+from dlrover_cli.jobs.ledger import Ledger
+from dlrover_cli.jobs.plugins import PluginSource, find_plugin
+from dlrover_cli.jobs.record import RunRecord
+from dlrover_cli.jobs.run_files import JobDocument, RunFiles
+from dlrover_cli.jobs.staging import commit, discard, stage
+from dlrover_cli.plugins.faults import describe, must_propagate, user_frame
+from dlrover_cli.telemetry.events import EventLog
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.telemetry.run_dir import new_run_id, state_directory
+
+RUNNER = "dlrover_cli.jobs.runner"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRun:
+    """One job of the file, under way."""
+
+    run_id: str
+    name: str
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """All runs of one file, each after those that it waits for."""
+
+    submission_id: str
+    runs: tuple[SubmittedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A job that was generated; nothing is written yet."""
+
+    entry: JobEntry
+    source: PluginSource
+    job: BaseJob
+
+
+def submit(path: Path, environ: Mapping[str, str], on_problem: Callable[[str], None]) -> Submission:
+    """Submit every job of a file and return at once. A file with a fault leaves nothing behind."""
+    job_file = read_job_file(path)
+    planned = [_plan(entry, job_file) for entry in job_file.jobs]
+    state = state_directory(environ)
+    submission_id = secrets.token_hex(4)
+    run_ids = {each.entry.name: new_run_id() for each in planned}
+    files = {name: RunFiles(state / "runs" / run_id) for name, run_id in run_ids.items()}
+    documents = [_document(each, run_ids, files, submission_id) for each in planned]
+    try:
+        with Ledger.open(state, on_problem) as ledger:
+            _begin(documents, [files[each.name] for each in documents], ledger, environ, on_problem)
+    except OSError as error:
+        raise LaunchError(
+            f"the runs cannot be kept under {state}: {error.strerror}",
+            hint="set XDG_STATE_HOME to a directory that can be written and has free space",
+        ) from error
+    runs = (SubmittedRun(each.run_id, each.name, files[each.name].path) for each in documents)
+    return Submission(submission_id, tuple(runs))
+
+
+def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
+    plugin, source = find_plugin(
+        entry.platform, entry.engine, reference=entry.plugin, roots=(job_file.path.parent,)
+    )
+    config = make_config(entry, plugin.job_config_type())
+    if config.periodic_config is not None and not plugin.honours_periodic_config:
+        raise UsageError(
+            f"{entry.where('periodic_config')}: the platform {entry.platform!r} cannot run a job "
+            "periodically",
+            hint="take periodic_config out, and let a scheduler of that platform submit the job",
+        )
+    job = _generated(plugin, entry, make_sub_graph(entry, config), job_file)
+    check_round_trip(job, f"the job {entry.name!r}")
+    return _Planned(entry, source, job)
+
+
+def _generated(
+    plugin: AbstractJobPlugin, entry: JobEntry, sub_graph: AISubGraph, job_file: JobFile
+) -> BaseJob:
+    place = entry.where()
+    try:
+        job = plugin.generate(sub_graph, project_of(job_file))
+    except UsageError:
+        raise
+    except BaseException as error:  # the boundary to the plugin, whatever it raises
+        if must_propagate(error):
+            raise
+        raise UsageError(
+            f"{place}: generate of the plugin for {entry.name!r} raised "
+            f"{describe(error)}{user_frame(error)}",
+            hint="nothing was submitted; the plugin is "
+            f"{type(plugin).__module__}::{type(plugin).__qualname__}",
+        ) from error
+    if not isinstance(job, plugin.job_type()):
+        raise UsageError(
+            f"{place}: generate of the plugin for {entry.name!r} returned a {type(job).__name__} "
+            f"and not a {plugin.job_type().__name__}",
+            hint="nothing was submitted; return what job_type() promises",
+        )
+    return job
+
+
+def _document(
+    planned: _Planned,
+    run_ids: Mapping[str, str],
+    files: Mapping[str, RunFiles],
+    submission_id: str,
+) -> JobDocument:
+    entry, job, config = planned.entry, planned.job, planned.job.job_config
+    job.job_context.run_id = run_ids[entry.name]
+    job.job_context.run_directory = str(files[entry.name].path)
+    return JobDocument(
+        run_id=run_ids[entry.name],
+        name=entry.name,
+        platform=entry.platform,
+        engine=entry.engine,
+        submission=submission_id,
+        submitted=time.time(),
+        host=socket.gethostname(),
+        cwd=os.getcwd(),
+        version=__version__,
+        after=tuple(run_ids[name] for name in entry.after),
+        queue=config.queue,
+        priority=config.priority,
+        plugin=planned.source.to_json(),
+        job=encode(job, f"the job {entry.name!r}"),
+    )
+
+
+def _begin(
+    documents: Sequence[JobDocument],
+    files: Sequence[RunFiles],
+    ledger: Ledger,
+    environ: Mapping[str, str],
+    on_problem: Callable[[str], None],
+) -> None:
+    """Start the runners, make the runs exist, and let the runners go, by closing their pipes."""
+    runners: list[subprocess.Popen[bytes]] = []
+    try:
+        for document, each in zip(documents, files, strict=True):
+            stage(each, document)
+            runners.append(_spawn(each, files[0], environ))
+            _record_submission(each, runners[-1].pid, on_problem)
+        for each in files:
+            commit(each)
+        for each in files:
+            RunRecord.open(each, ledger, on_problem).close()  # brings the ledger up to date
+    except BaseException:
+        if not files[0].job.exists():
+            for each in files:
+                discard(each)
+        raise
+    finally:
+        for runner in runners:
+            assert runner.stdin is not None
+            runner.stdin.close()
+
+
+def _spawn(
+    files: RunFiles, leader: RunFiles, environ: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    with open(files.runner_log, "ab", opener=_private) as log:
+        return subprocess.Popen(
+            # -P: the current directory must not be able to shadow the runner's own modules.
+            [sys.executable, "-P", "-m", RUNNER, str(files.path), str(leader.path)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**environ, "DLROVER_RUN_ID": files.run_id},
+            start_new_session=True,
+        )
+
+
+def _record_submission(files: RunFiles, runner: int, on_problem: Callable[[str], None]) -> None:
+    events = EventLog(files.events, files.run_id, on_problem)
+    events.record("submitted", by=ProcessIdentity.own().to_json())
+    events.record("owned", owner=ProcessIdentity.of(runner).to_json())
+    events.close()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
