@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, Self
 
 from dlrover_cli.failover.decide import Counters
+from dlrover_cli.launch.command import launcher_command
 
 VARIABLE = "DLROVER_RESUME"
 
@@ -48,5 +49,4 @@ def run_again(argv: Sequence[str], resume: Resume) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     environ = {**os.environ, VARIABLE: resume.to_json()}
-    # -P: the current directory must not be able to shadow the launcher's own modules.
-    os.execve(sys.executable, [sys.executable, "-P", "-m", "dlrover_cli", *argv], environ)
+    os.execve(sys.executable, [*launcher_command(), *argv], environ)
