@@ -1,32 +1,54 @@
-"""`dlrover-job`: what can be done about jobs besides running one, a group of commands per subject.
+"""`dlrover-job`: submit jobs, look at runs, end them, and try what decides about their failures.
 
-A command returns its exit code, or None for success, and raises DlroverError with a sentence.
+A command returns its exit code, or None for success, and raises DlroverError with a sentence. Its
+module is imported when the command is named: what one of them needs costs the others nothing.
 """
 
+import os
 import sys
 from signal import SIGINT
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.main
 
 from dlrover_cli import __version__
-from dlrover_cli.cli import job_failover, job_rendezvous
+from dlrover_cli.cli.job_group import CommandsOnDemand, JobGroup
 from dlrover_cli.cli.stdout import printing
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
 
 PROG = "dlrover-job"
+COMPLETE_VARIABLE = "_DLROVER_JOB_COMPLETE"
+COMMANDS = {
+    "submit": "dlrover_cli.cli.job_submit",
+    "list": "dlrover_cli.cli.job_runs",
+    "show": "dlrover_cli.cli.job_show",
+    "logs": "dlrover_cli.cli.job_logs",
+    "stop": "dlrover_cli.cli.job_stop",
+    "cleanup": "dlrover_cli.cli.job_cleanup",
+    "plugins": "dlrover_cli.cli.job_plugins",
+    "failover": "dlrover_cli.cli.job_failover",
+    "rendezvous": "dlrover_cli.cli.job_rendezvous",
+}
+
+
+class _Commands(JobGroup):
+    """All of them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = CommandsOnDemand(COMMANDS)  # type: ignore[assignment]
+
 
 app = typer.Typer(
-    help="Work with training jobs and with what decides about their failures.",
+    cls=_Commands,
+    help="Submit jobs, look at runs, end them, and try what decides about failures.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(job_failover.app, name="failover")
-app.add_typer(job_rendezvous.app, name="rendezvous")
 
 
 def main(args: list[str] | None = None) -> int:
@@ -43,7 +65,21 @@ def main(args: list[str] | None = None) -> int:
 
 def console() -> NoReturn:
     """The console script `dlrover-job`."""
+    if os.environ.get(COMPLETE_VARIABLE):
+        _complete()
     sys.exit(_exit_code())
+
+
+def _complete() -> NoReturn:
+    """Answer the shell's question and exit; whatever goes wrong, the screen is left alone."""
+    from dlrover_cli.cli.typer_adapter import rejoin_words
+
+    try:
+        rejoin_words(os.environ)
+        typer.main.get_command(app).main([], prog_name=PROG, complete_var=COMPLETE_VARIABLE)
+    except Exception:  # noqa: BLE001 - nobody has asked for anything yet
+        sys.exit(ExitCode.FAILURE)
+    sys.exit(ExitCode.SUCCESS)
 
 
 def _exit_code() -> int:

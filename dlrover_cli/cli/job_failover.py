@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dlrover_cli.cli.failover_view import Outcome, explain, view_for
-from dlrover_cli.cli.job_group import command_group
+from dlrover_cli.cli.job_group import command, command_group
 from dlrover_cli.config.files import read_config_file
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import UsageError
@@ -23,10 +23,10 @@ from dlrover_cli.failover.extension import ExtensionAdviser, OnError
 from dlrover_cli.failover.replay import RecordedFailure, read_failures, replay
 from dlrover_cli.failover.rules import RulesAdviser, RuleSet, load_rules, rules_from_table
 
-app = command_group("Try extensions and rules on recorded failures.")
+app = command_group("Try extensions and rules on recorded failures.", name="failover")
 
 
-@app.command("test")
+@command(app, "test")
 def replay_failures(
     failures: Annotated[
         list[Path],

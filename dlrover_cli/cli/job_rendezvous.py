@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dlrover_cli.cli.job_group import command_group
+from dlrover_cli.cli.job_group import command, command_group
 
-app = command_group("Host the store where the nodes of jobs meet.")
+app = command_group("Host the store where the nodes of jobs meet.", name="rendezvous")
 
 
-@app.command("serve")
+@command(app, "serve")
 def serve(
     host: Annotated[
         str | None,

@@ -39,10 +39,15 @@ def read_flags(tokens: Sequence[str], environ: Mapping[str, str]) -> dict[str, o
 
 def complete(environ: MutableMapping[str, str]) -> None:
     """Answer the shell's question in `environ`, which must be the process's own, and exit."""
+    rejoin_words(environ)
+    build_command().main([], prog_name=PROG, complete_var=COMPLETE_VARIABLE)
+
+
+def rejoin_words(environ: MutableMapping[str, str]) -> None:
+    """Put together in `environ` what Bash has torn apart; other shells do not do that."""
     if "COMP_WORDS" in environ:
         words, current = rejoined(environ["COMP_WORDS"].split("\n"), int(environ["COMP_CWORD"]))
         environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(words), str(current)
-    build_command().main([], prog_name=PROG, complete_var=COMPLETE_VARIABLE)
 
 
 def rejoined(words: Sequence[str], current: int) -> tuple[list[str], int]:

@@ -1,0 +1,125 @@
+"""All that the files of one run tell about it, as one document."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dlrover_cli.cli.run_view import as_document
+from dlrover_cli.jobs.ledger import RunRow
+from dlrover_cli.jobs.run_files import RunFiles
+
+_ATTEMPT_KINDS = ("workers_started", "failure", "decision")
+
+
+def details_of(row: RunRow) -> dict[str, Any]:
+    """The run, its history, its job, its attempts and its files. What cannot be read is missing."""
+    files = RunFiles(row.directory)
+    is_owner_alive = row.owner.is_alive() if row.owner is not None and row.owner.is_here else None
+    return {
+        "run": as_document(row) | {"is_owner_alive": is_owner_alive},
+        "job": _read_document(files.job),
+        "result": _read_document(files.result),
+        "history": _history(files.events),
+        "attempts": _attempts(files.nodes),
+        "files": list(_files(files.path)),
+    }
+
+
+def configuration_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """What the job file said about this job: without classes, and without what was left out."""
+    encoded = job.get("job")
+    config = encoded.get("job_config") if isinstance(encoded, dict) else None
+    cleaned = _without_classes(config)
+    return cleaned if isinstance(cleaned, dict) else {}
+
+
+def _read_document(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    """The events of the run's life, in their order."""
+    return [
+        {"time": event.get("time"), "kind": event.get("kind"), "data": _data(event)}
+        for event in _events(path)
+    ]
+
+
+def _attempts(nodes: Path) -> list[dict[str, Any]]:
+    """Each time that workers were started, on all nodes together, with what became of it."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in sorted(nodes.glob("*/events.jsonl")):
+        for event in _events(path, _ATTEMPT_KINDS):
+            if isinstance(event.get("attempt"), int):
+                _add_to_attempt(found, event)
+    return [found[number] for number in sorted(found)]
+
+
+def _add_to_attempt(found: dict[int, dict[str, Any]], event: Mapping[str, Any]) -> None:
+    number, data = event["attempt"], _data(event)
+    attempt = found.setdefault(
+        number,
+        {"attempt": number, "started": None, "workers": 0, "failures": [], "decision": None},
+    )
+    match event.get("kind"):
+        case "workers_started":
+            attempt["started"] = min(filter(None, (attempt["started"], event.get("time"))))
+            attempt["workers"] += len(data.get("workers") or ())
+        case "failure":
+            failure = {key: data.get(key) for key in ("number", "failure_kind", "ranks")}
+            attempt["failures"].append(failure | {"rank": data.get("root_rank")})
+        case "decision":
+            keys = ("strategy", "decided_by", "action", "reason", "exit_code")
+            attempt["decision"] = {key: data.get(key) for key in keys}
+
+
+def _events(path: Path, kinds: Iterable[str] = ()) -> Iterator[Mapping[str, Any]]:
+    """Those that can be read; with kinds, those of them."""
+    marks = [f'"kind": "{kind}"'.encode() for kind in kinds]
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if marks and not any(mark in line for mark in marks):
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:  # torn by a crash
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _data(event: Mapping[str, Any]) -> dict[str, Any]:
+    data = event.get("data")
+    return data if isinstance(data, dict) else {}
+
+
+def _files(directory: Path) -> Iterator[dict[str, Any]]:
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            try:
+                size = path.stat(follow_symlinks=False).st_size
+            except OSError:  # gone meanwhile
+                continue
+            yield {"path": str(path.relative_to(directory)), "size": size}
+
+
+def _without_classes(value: Any) -> Any:
+    match value:
+        case dict():
+            kept = {key: _without_classes(value[key]) for key in value if key != "__class__"}
+            return {key: each for key, each in kept.items() if each not in (None, {}, [])}
+        case list():
+            return [_without_classes(each) for each in value]
+        case _:
+            return value

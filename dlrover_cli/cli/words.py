@@ -1,0 +1,36 @@
+"""Times and numbers as people say them, short enough for a column."""
+
+import time
+
+_STEPS = ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
+_DAYS_IN_FULL = 10
+
+
+def duration(seconds: float) -> str:
+    """`0.4s`, `12s`, `3m 5s`, `2h 10m`, `4d 3h`, `30d`."""
+    seconds = max(seconds, 0.0)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    for large, large_unit, small, small_unit in _STEPS:
+        if whole >= large:
+            many, rest = divmod(whole, large)
+            few = rest // small
+            is_short = few == 0 or (large_unit == "d" and many >= _DAYS_IN_FULL)
+            return f"{many}{large_unit}" if is_short else f"{many}{large_unit} {few}{small_unit}"
+    return f"{whole}s"
+
+
+def age(since: float, now: float) -> str:
+    """How long ago, in its largest unit alone: `5s`, `12m`, `3h`, `4d`."""
+    return duration(max(round(now - since), 0)).partition(" ")[0].replace(".0s", "s")
+
+
+def moment(when: float) -> str:
+    """The local date and time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
