@@ -193,10 +193,6 @@ def _answer(made: Any, name: str) -> tuple[Any, list[Problem]]:
     problems = list(_class_problems(answer, base, f"{name}()"))
     if not problems and name in ("platform", "engine"):
         problems += _name_problems(answer, name)
-    if not problems and name == "job_config_type" and not _takes(answer):
-        called = answer.__name__
-        hint = f"give each parameter of {called} a default, since a job file may leave it out"
-        problems.append(Problem(f"{called} cannot be constructed without arguments", hint))
     return answer, problems
 
 
