@@ -6,16 +6,17 @@ the files of runs that may still have something to tell are read.
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.journal import read_story
-from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live
-from dlrover_cli.jobs.ledger_rows import RunRow, row_of
+from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live, say_on_stderr
+from dlrover_cli.jobs.ledger_file import LedgerBroken, LedgerError
+from dlrover_cli.jobs.ledger_rows import row_of
 from dlrover_cli.jobs.record import RunRecord
-from dlrover_cli.jobs.run_files import RunFiles, read_job_document
+from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
 from dlrover_cli.jobs.sizes import size_of
 from dlrover_cli.jobs.staging import discard
 from dlrover_cli.jobs.states import ENDED, RunState
@@ -30,33 +31,34 @@ def heal(
     ledger: Ledger,
     state: Path,
     *,
-    on_problem: Callable[[str], None] = lambda line: None,
+    on_problem: Callable[[str], None] = say_on_stderr,
     now: Callable[[], float] = time.time,
 ) -> None:
     """Runs without a row get one, rows catch up with their events, and what was left is LOST.
 
-    Only processes of this host are judged. Raises LedgerError if the ledger cannot be used.
+    Only processes of this host are judged. A ledger that cannot be written stays as it is, which
+    costs a line; one that cannot be read raises LedgerError.
     """
+    try:
+        _heal(ledger, state, on_problem, now)
+    except LedgerBroken:  # and moved aside: now there is an empty one
+        _heal(ledger, state, on_problem, now)
+
+
+def _heal(
+    ledger: Ledger, state: Path, on_problem: Callable[[str], None], now: Callable[[], float]
+) -> None:
     names = _run_directories(state / "runs")
     known = ledger.run_ids()
-    ledger.add_all(_rows_from_files(state, sorted(names - known)))
-    _discard_half_made(state, names - ledger.run_ids())
-    for run_id in known - names:
-        _forget_if_gone(ledger, run_id)
-    settled = []
-    for row in ledger.unsettled():
-        story = _caught_up(ledger, row)
-        if story is None:
-            continue
-        if is_abandoned(story, now()):
-            story = _lost(ledger, row, on_problem, now)
-        if _is_settled(story, now()):
-            settled.append(row.run_id)
-    for run_id in settled:
-        with suppress(UnknownRun):
-            ledger.set_size(run_id, size_of(RunFiles.of(state, run_id).path))
-    if settled:
-        ledger.settle(settled)
+    try:
+        _adopt(ledger, state, sorted(names - known))
+        for run_id in known - names:
+            _forget_if_gone(ledger, run_id)
+        _catch_up(ledger, state, on_problem, now)
+    except LedgerBroken:
+        raise
+    except LedgerError as error:
+        on_problem(f"{error.message}; what it shows may be old")
 
 
 def is_abandoned(story: Story, now: float) -> bool:
@@ -83,54 +85,88 @@ def _run_directories(runs: Path) -> set[str]:
         return set()
 
 
-def _rows_from_files(state: Path, run_ids: Iterable[str]) -> list[RunRow]:
-    rows = []
+def _adopt(ledger: Ledger, state: Path, run_ids: Sequence[str]) -> None:
+    rows, stories = [], {}
     for run_id in run_ids:
         files = RunFiles.of(state, run_id)
-        try:
-            document = read_job_document(files.job)
-            story = read_story(files.events)
-        except FileNotFoundError:
-            story = Story()
-        except (LaunchError, OSError):
-            continue  # it is being made, or it is no run of ours
-        if document.run_id == run_id:
+        document, story = _document(files), _story(files)
+        if document is not None and document.run_id == run_id and story is not None:
             rows.append(row_of(document, story, files.path))
-    return rows
+            stories[run_id] = story
+        elif story is not None and not files.job.exists():
+            _discard_if_left(files, story)
+    if rows:
+        ledger.add_all(rows)
+        _settle(ledger, state, stories)
 
 
-def _discard_half_made(state: Path, run_ids: Iterable[str]) -> None:
+def _discard_if_left(files: RunFiles, story: Story) -> None:
     """Take away what a submitter has left that was killed before its runs existed."""
-    for run_id in run_ids:
-        files = RunFiles.of(state, run_id)
-        with suppress(OSError):
-            story = read_story(files.events)
-            writers = [each for each in (story.submitter, story.owner) if each is not None]
-            if writers and not files.job.exists() and not any(map(may_live, writers)):
-                discard(files)
+    makers = _known(story.submitter, story.owner)
+    if makers and not any(map(may_live, makers)):
+        discard(files)
 
 
 def _forget_if_gone(ledger: Ledger, run_id: str) -> None:
-    row = ledger.row(run_id)
-    if not row.directory.exists() and (row.owner is None or not may_live(row.owner)):
-        ledger.remove(run_id)
+    with suppress(UnknownRun):
+        row = ledger.row(run_id)
+        if not row.directory.exists() and (row.owner is None or not may_live(row.owner)):
+            ledger.remove(run_id)
 
 
-def _caught_up(ledger: Ledger, row: RunRow) -> Story | None:
-    files = RunFiles(row.directory)
+def _catch_up(
+    ledger: Ledger, state: Path, on_problem: Callable[[str], None], now: Callable[[], float]
+) -> None:
+    stories = {}
+    for row in ledger.unsettled():
+        files = RunFiles(row.directory)
+        story = _story(files)
+        if story is None:
+            continue
+        if story.steps > row.steps and (document := _document(files)):
+            ledger.keep(row_of(document, story, files.path))
+        if is_abandoned(story, now()):
+            story = _lost(files, ledger, on_problem, now) or story
+        stories[row.run_id] = story
+    _settle(ledger, state, stories)
+
+
+def _settle(ledger: Ledger, state: Path, stories: Mapping[str, Story]) -> None:
+    settled = [
+        (run_id, story.steps, size_of(RunFiles.of(state, run_id).path))
+        for run_id, story in stories.items()
+        if _is_settled(story)
+    ]
+    if settled:
+        ledger.settle(settled)
+
+
+def _document(files: RunFiles) -> JobDocument | None:
     try:
-        story = read_story(files.events)
-        if story.steps > row.steps:
-            ledger.keep(row_of(read_job_document(files.job), story, files.path))
-    except (LaunchError, OSError):
+        return read_job_document(files.job)
+    except LaunchError:
         return None
-    return story
+
+
+def _story(files: RunFiles) -> Story | None:
+    try:
+        return read_story(files.events)
+    except FileNotFoundError:
+        return Story()
+    except OSError:
+        return None
 
 
 def _lost(
-    ledger: Ledger, row: RunRow, on_problem: Callable[[str], None], now: Callable[[], float]
-) -> Story:
-    with RunRecord.open(RunFiles(row.directory), ledger, on_problem) as record:
+    files: RunFiles,
+    ledger: Ledger,
+    on_problem: Callable[[str], None],
+    now: Callable[[], float],
+) -> Story | None:
+    document = _document(files)
+    if document is None:
+        return None
+    with RunRecord(files, ledger, document, on_problem) as record:
         record.move(
             RunState.LOST,
             reason=_how_lost(record.story),
@@ -150,11 +186,13 @@ def _how_lost(story: Story) -> str:
     return f"process {process.pid} is gone without a word"
 
 
-def _is_settled(story: Story, now: float) -> bool:
-    """Whether nobody will write to this story without telling the ledger first."""
-    if story.state not in ENDED:
-        return False
-    if story.is_cleaned:
+def _is_settled(story: Story) -> bool:
+    """Whether nobody is left who could write to this story before the ledger is told of him."""
+    if story.state in ENDED and story.is_cleaned:
         return True
-    writers = [each for each in (story.owner, story.cleaner) if each is not None]
-    return not any(may_live(each) for each in writers)
+    writers = _known(story.owner, story.cleaner)
+    return story.state.is_over and not any(map(may_live, writers))
+
+
+def _known(*processes: ProcessIdentity | None) -> list[ProcessIdentity]:
+    return [each for each in processes if each is not None]

@@ -1,7 +1,7 @@
 """The events of a run's life, for several writers: each reads what the others wrote, then writes.
 
 A lock on the file makes these two one act; it goes with the process that holds it. A last line
-that was torn by a crash is not read, and closed before another one is written.
+that was torn by a crash is not read, and is closed before another one is written.
 """
 
 import fcntl
@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,24 @@ from dlrover_cli.telemetry.events import EventLog
 
 
 class LifeJournal:
-    """Opened for writing by whoever has something to tell; never raises. Not across a fork."""
+    """Open for whoever has something to tell. A disk that cannot be written costs one line."""
 
     def __init__(self, path: Path, run_id: str, on_problem: Callable[[str], None]) -> None:
         self._log = EventLog(path, run_id, on_problem)
         self._lock = threading.Lock()
         self._descriptor = _opened(path)
         self._offset = self._lines = 0
+        self._is_torn = False
         self.story = Story()
-        """As of the last look, which is now for those inside of `alone`."""
+        """As of the last look; inside of `alone`, of now."""
         with self.alone():
             pass
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else writes meanwhile, and the story is up to date.
+        """No other `LifeJournal` writes meanwhile, and the story is up to date.
 
-        A file system without locks costs the first of it.
+        A file system without locks costs the first of it. Not to be entered from a signal handler.
         """
         with self._lock, _locked(self._descriptor):
             self._catch_up()
@@ -43,6 +44,10 @@ class LifeJournal:
 
     def append(self, kind: str, **data: Any) -> None:
         """Write one event; call it inside of `alone`."""
+        if self._is_torn and self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, b"\n")
+            self._catch_up()
         before = self._offset
         self._log.record(kind, **data)
         self._catch_up()
@@ -58,45 +63,40 @@ class LifeJournal:
 
     def _catch_up(self) -> None:
         text = _read_from(self._descriptor, self._offset)
-        whole, newline, torn = text.rpartition(b"\n")
-        if torn and self._descriptor is not None:
-            with suppress(OSError):
-                os.lseek(self._descriptor, 0, os.SEEK_END)
-                os.write(self._descriptor, b"\n")
-                whole, newline, torn = text, b"\n", b""
-        lines = whole.split(b"\n") if newline else []
-        self._offset += len(whole) + len(newline)
-        self._lines += len(lines)
+        whole = text[: text.rfind(b"\n") + 1]
+        self._is_torn = len(whole) < len(text)
+        self._offset += len(whole)
+        self._lines += whole.count(b"\n")
         self._log.seq = self._lines
-        self.story = told(self.story, lines)
+        self.story = _told(self.story, whole.splitlines())
 
 
 def read_story(path: Path) -> Story:
     """What the file tells now. Raises OSError if it cannot be read."""
-    return told(Story(), path.read_bytes().split(b"\n"))
+    return _told(Story(), path.read_bytes().splitlines())
 
 
-def told(story: Story, lines: list[bytes]) -> Story:
+def _told(story: Story, lines: Iterable[bytes]) -> Story:
     for line in lines:
-        with suppress(ValueError):  # torn once, and closed by the next writer
+        # ValueError: torn once, or being written. RecursionError: none of ours.
+        with suppress(ValueError, RecursionError):
             story = story.after(json.loads(line))
     return story
 
 
 def _opened(path: Path) -> int | None:
-    for flags in (os.O_RDWR, os.O_RDONLY):
+    for flags in (os.O_RDWR | os.O_APPEND, os.O_RDONLY):
         with suppress(OSError):
             return os.open(path, flags | os.O_CLOEXEC)
     return None
 
 
 def _read_from(descriptor: int | None, offset: int) -> bytes:
+    if descriptor is None:
+        return b""
     parts = []
     with suppress(OSError):
-        while descriptor is not None:
-            part = os.pread(descriptor, 1 << 20, offset)
-            if not part:
-                break
+        while part := os.pread(descriptor, 1 << 20, offset):
             parts.append(part)
             offset += len(part)
     return b"".join(parts)
@@ -104,15 +104,13 @@ def _read_from(descriptor: int | None, offset: int) -> bytes:
 
 @contextmanager
 def _locked(descriptor: int | None) -> Iterator[None]:
-    if descriptor is None:
-        yield
-        return
     is_held = False
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        is_held = True
+    if descriptor is not None:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            is_held = True
     try:
         yield
     finally:
-        if is_held:
+        if is_held and descriptor is not None:
             fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -5,16 +5,15 @@ step told twice (by the run itself and by whoever healed the ledger meanwhile) i
 none is taken back by a reader that was slow.
 """
 
-import os
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dlrover_cli.errors import DlroverError, UsageError
-from dlrover_cli.jobs.ledger_file import LedgerBroken, making_sentences, open_ledger_file, set_aside
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.jobs.ledger_connection import LedgerConnection
 from dlrover_cli.jobs.ledger_rows import (
     COLUMNS,
     RunRow,
@@ -23,7 +22,8 @@ from dlrover_cli.jobs.ledger_rows import (
     process_text,
     to_columns,
 )
-from dlrover_cli.jobs.states import ENDED, IllegalTransition, RunState
+from dlrover_cli.jobs.ledger_search import ambiguous, not_found
+from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.jobs.story import times_of
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
@@ -34,6 +34,10 @@ __all__ = ["Ledger", "RowIsBehind", "RunRow", "UnknownRun"]
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM runs"
 _ACTIVE = tuple(state for state in RunState if not state.is_over)
+
+
+def say_on_stderr(line: str) -> None:
+    sys.stderr.write(f"dlrover: {line}\n")
 
 
 class UnknownRun(DlroverError):
@@ -53,21 +57,18 @@ class RowIsBehind(DlroverError):
 class Ledger:
     """Open it once per process; any thread may use it. Every method may raise LedgerError."""
 
-    def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
-        self._path = path
-        self._on_problem = on_problem
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._opened_as: tuple[int, ...] = ()
+    def __init__(self, state: Path, on_problem: Callable[[str], None]) -> None:
+        self._runs = state / "runs"
+        self._file = LedgerConnection(state / "ledger.db", on_problem)
 
     @classmethod
-    def open(cls, state: Path, on_problem: Callable[[str], None] | None = None) -> Self:
+    def open(cls, state: Path, on_problem: Callable[[str], None] = say_on_stderr) -> Self:
         """The ledger of a state directory, made if there is none.
 
         One that is broken is moved aside, which ``on_problem`` is told in one line.
         """
-        ledger = cls(state / "ledger.db", on_problem or _say_nothing)
-        with ledger._connected():
+        ledger = cls(state, on_problem)
+        with ledger._file.connected():
             return ledger
 
     def __enter__(self) -> Self:
@@ -78,22 +79,20 @@ class Ledger:
 
     def close(self) -> None:
         """Have nothing open until the next use, if there is one."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        self._file.close()
 
     def add(self, row: RunRow) -> None:
         """Put in a new run. One that is there already stays: it has told its story itself."""
         self.add_all([row])
 
     def add_all(self, rows: Iterable[RunRow]) -> None:
-        with self._writing() as connection:
+        """Those that are new, in one transaction."""
+        with self._file.writing() as connection:
             connection.executemany(f"{_INSERT} ON CONFLICT DO NOTHING", map(to_columns, rows))
 
     def keep(self, row: RunRow) -> None:
         """Let the run be what its events say, unless the ledger has seen more of them already."""
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(_UPSERT, to_columns(row))
 
     def transition(
@@ -112,7 +111,7 @@ class Ledger:
         is the same one told twice, and nothing happens. Without a number it is a new one: a run
         cannot become FINISHED twice.
         """
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             row = self._row(connection, run_id)
             if step is not None and step <= row.steps:
                 return
@@ -121,22 +120,17 @@ class Ledger:
             if not row.state.may_become(to):
                 raise IllegalTransition(run_id, row.state, to)
             started, ended = times_of(to, time.time() if at is None else at, row.started)
-            is_cleaned = row.is_cleaned and to is not RunState.PENDING
-            connection.execute(
-                "UPDATE runs SET state = ?, reason = ?, exit_code = ?, started = ?, ended = ?, "
-                "is_cleaned = ?, steps = ?, is_settled = ? WHERE run_id = ?",
-                (
-                    to.value,
-                    reason,
-                    exit_code,
-                    started,
-                    ended,
-                    is_cleaned,
-                    row.steps + 1,
-                    is_cleaned and to in ENDED,
-                    run_id,
-                ),
+            now = replace(
+                row,
+                state=to,
+                reason=reason,
+                exit_code=exit_code,
+                started=started,
+                ended=ended,
+                is_cleaned=row.is_cleaned and to is not RunState.PENDING,
+                steps=row.steps + 1,
             )
+            connection.execute(_UPSERT, to_columns(now))
 
     def set_owner(self, run_id: str, owner: ProcessIdentity) -> None:
         self._update(run_id, "owner = ?, is_settled = 0", process_text(owner))
@@ -150,7 +144,7 @@ class Ledger:
 
     def claim_cleanup(self, run_id: str, by: ProcessIdentity) -> bool:
         """Whether ``by`` is the one to clean up: nobody has, and nobody who lives is about to."""
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             row = self._row(connection, run_id)
             (text,) = connection.execute(
                 "SELECT cleaner FROM runs WHERE run_id = ?", (run_id,)
@@ -168,36 +162,43 @@ class Ledger:
         """Let somebody else try."""
         self._update(run_id, "cleaner = NULL")
 
-    def settle(self, run_ids: Iterable[str]) -> None:
-        """Nothing more will be told by these runs: healing need not look at them again."""
-        with self._writing() as connection:
+    def settle(self, settled: Iterable[tuple[str, int, int]]) -> None:
+        """Healing may pass these runs by: by their ids, how many steps they have, and their sizes.
+
+        One that has made a step since then is not settled.
+        """
+        with self._file.writing() as connection:
             connection.executemany(
-                "UPDATE runs SET is_settled = 1 WHERE run_id = ?", [(each,) for each in run_ids]
+                "UPDATE runs SET is_settled = 1, size = ?3 WHERE run_id = ?1 AND steps = ?2",
+                settled,
             )
 
     def remove(self, run_id: str) -> None:
         """Forget a run; one that is not there is no error."""
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
 
     def row(self, run_id: str) -> RunRow:
         """Raises UnknownRun."""
-        with self._connected() as connection:
+        with self._file.connected() as connection:
             return self._row(connection, run_id)
 
     def rows(
         self, limit: int | None = None, states: Iterable[RunState] | None = None
     ) -> list[RunRow]:
         """The newest first."""
-        where, values = "", []
-        if states is not None:
-            values = [state.value for state in states]
-            where = f" WHERE state IN ({', '.join('?' * len(values))})"
+        where, values = _where_state(states)
         return self._selected(
             f"{where} ORDER BY submitted DESC, run_id DESC LIMIT ?",
             *values,
             -1 if limit is None else limit,
         )
+
+    def count(self, states: Iterable[RunState] | None = None) -> int:
+        with self._file.connected() as connection:
+            where, values = _where_state(states)
+            (number,) = connection.execute(f"SELECT COUNT(*) FROM runs{where}", values).fetchone()
+            return int(number)
 
     def active(self) -> list[RunRow]:
         """Those that are not over."""
@@ -208,12 +209,12 @@ class Ledger:
         return self._selected(" WHERE is_settled = 0")
 
     def run_ids(self) -> set[str]:
-        with self._connected() as connection:
+        with self._file.connected() as connection:
             return {run_id for (run_id,) in connection.execute("SELECT run_id FROM runs")}
 
     def total_size(self) -> int:
         """Of all runs that somebody has measured, in bytes."""
-        with self._connected() as connection:
+        with self._file.connected() as connection:
             (size,) = connection.execute("SELECT SUM(size) FROM runs").fetchone()
             return size or 0
 
@@ -222,114 +223,55 @@ class Ledger:
 
         Raises UsageError with what is near.
         """
+        text = text.encode(errors="backslashreplace").decode()
         exact = self._selected(" WHERE run_id = ?", text)
         if exact:
             return exact[0]
         begun = self._selected(
-            " WHERE run_id >= ? AND run_id < ? ORDER BY submitted DESC LIMIT ?",
+            " WHERE run_id >= ? AND run_id < ? ORDER BY submitted DESC, run_id DESC LIMIT ?",
             text,
             text + chr(0x10FFFF),
             _SHOWN + 1,
         )
         if len(begun) == 1 and text:
             return begun[0]
-        named = self._selected(" WHERE name = ? ORDER BY submitted DESC LIMIT 1", text)
+        named = self._selected(" WHERE name = ? ORDER BY submitted DESC, run_id DESC LIMIT 1", text)
         if named:
             return named[0]
-        raise self._not_found(text, begun)
-
-    def _not_found(self, text: str, begun: Sequence[RunRow]) -> UsageError:
         if begun:
-            names = [f"{row.run_id} ({row.name})" for row in begun[:_SHOWN]]
-            more = ", …" if len(begun) > _SHOWN else ""
-            return UsageError(
-                f"{text!r} is the beginning of several runs: {', '.join(names)}{more}",
-                hint="give more of the run id",
-            )
-        from difflib import get_close_matches
-
-        recent = self.rows(limit=1000)
-        known = dict.fromkeys(name for row in recent for name in (row.run_id, row.name))
-        near = get_close_matches(text, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see `dlrover-job list`"
-        return UsageError(f"there is no run or job {text!r}", hint=hint)
+            raise ambiguous(text, begun, shown=_SHOWN)
+        raise not_found(text, self.rows(limit=1000))
 
     def _selected(self, clause: str, *values: Any) -> list[RunRow]:
-        with self._connected() as connection:
-            return [from_columns(each) for each in connection.execute(_SELECT + clause, values)]
+        with self._file.connected() as connection:
+            found = connection.execute(_SELECT + clause, values)
+            return [from_columns(each, self._runs) for each in found]
 
     def _row(self, connection: "Connection", run_id: str) -> RunRow:
         values = connection.execute(f"{_SELECT} WHERE run_id = ?", (run_id,)).fetchone()
         if values is None:
             raise UnknownRun(run_id)
-        return from_columns(values)
+        return from_columns(values, self._runs)
 
     def _update(self, run_id: str, changes: str, *values: Any) -> None:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             done = connection.execute(
                 f"UPDATE runs SET {changes} WHERE run_id = ?", (*values, run_id)
             )
             if done.rowcount == 0:
                 raise UnknownRun(run_id)
 
-    @contextmanager
-    def _writing(self) -> "Iterator[Connection]":
-        """A transaction, with all other writers kept out from its beginning."""
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
 
-    @contextmanager
-    def _connected(self) -> "Iterator[Connection]":
-        with self._lock:
-            try:
-                with making_sentences(self._path):
-                    yield self._current()
-            except LedgerBroken as error:
-                self.close()
-                self._on_problem(set_aside(self._path, error))
-                raise
-
-    def _current(self) -> "Connection":
-        """The connection of this process to the file that is there now.
-
-        A run may last for days; meanwhile somebody may have moved the file away.
-        """
-        if self._connection is not None and self._opened_as != self._file():
-            if self._opened_as[0] == os.getpid():
-                self._connection.close()
-            else:
-                _of_a_parent.append(self._connection)  # closing it here would be in its name
-            self._connection = None
-        if self._connection is None:
-            self._connection = open_ledger_file(self._path, self._on_problem)
-            self._opened_as = self._file()
-        return self._connection
-
-    def _file(self) -> tuple[int, ...]:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return (os.getpid(),)
-        return os.getpid(), found.st_dev, found.st_ino
-
-
-_of_a_parent: "list[Connection]" = []
+def _where_state(states: Iterable[RunState] | None) -> tuple[str, list[str]]:
+    if states is None:
+        return "", []
+    values = [state.value for state in states]
+    return f" WHERE state IN ({', '.join('?' * len(values))})", values
 
 
 def may_live(process: ProcessIdentity) -> bool:
     """Whether it lives, as far as can be seen from this host."""
     return not process.is_here or process.is_alive()
-
-
-def _say_nothing(line: str) -> None:
-    pass
 
 
 _SHOWN = 5

@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,33 +22,33 @@ SCHEMA_VERSION = 1
 BUSY_SECONDS = 10.0
 """How long to wait for other processes, each of which writes for some milliseconds."""
 
-_SCHEMA = """
-CREATE TABLE runs (
-    run_id TEXT PRIMARY KEY,
-    name TEXT NOT NULL,
-    platform TEXT NOT NULL,
-    engine TEXT NOT NULL,
-    state TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    exit_code INTEGER,
-    submission TEXT NOT NULL,
-    after TEXT NOT NULL,
-    queue TEXT,
-    priority INTEGER NOT NULL,
-    owner TEXT,
-    submitted REAL NOT NULL,
-    started REAL,
-    ended REAL,
-    size INTEGER,
-    is_cleaned INTEGER NOT NULL,
-    directory TEXT NOT NULL,
-    steps INTEGER NOT NULL,
-    cleaner TEXT,
-    is_settled INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
+_COLUMNS = {
+    "run_id": "TEXT PRIMARY KEY",
+    "name": "TEXT NOT NULL",
+    "platform": "TEXT NOT NULL",
+    "engine": "TEXT NOT NULL",
+    "state": "TEXT NOT NULL",
+    "reason": "TEXT NOT NULL",
+    "exit_code": "INTEGER",
+    "submission": "TEXT NOT NULL",
+    "after": "TEXT NOT NULL",
+    "queue": "TEXT",
+    "priority": "INTEGER NOT NULL",
+    "owner": "TEXT",
+    "submitted": "REAL NOT NULL",
+    "started": "REAL",
+    "ended": "REAL",
+    "size": "INTEGER",
+    "is_cleaned": "INTEGER NOT NULL",
+    "steps": "INTEGER NOT NULL",
+    "cleaner": "TEXT",
+    "is_settled": "INTEGER NOT NULL DEFAULT 0",
+}
+_SCHEMA = f"""
+CREATE TABLE runs ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())});
 CREATE INDEX runs_by_time ON runs (submitted);
 CREATE INDEX runs_by_name ON runs (name, submitted);
-CREATE INDEX unsettled_runs ON runs (run_id) WHERE is_settled = 0;
+CREATE INDEX unsettled_runs ON runs (run_id) WHERE is_settled = 0
 """
 
 
@@ -71,17 +71,14 @@ def open_ledger_file(path: Path, on_problem: Callable[[str], None]) -> "Connecti
 
 def set_aside(path: Path, error: LedgerBroken) -> str:
     """Move a broken ledger away, unless another process has done so; says what was done."""
-    aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}")
+    aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     with making_sentences(path), _one_at_a_time(path):
-        try:
-            _connected(path).close()
-        except LedgerBroken:
-            for suffix in ("", "-wal", "-shm", "-journal"):
-                part = path.with_name(path.name + suffix)
-                if part.exists():
-                    part.replace(aside.with_name(aside.name + suffix))
-            return f"{error.message}; it was moved to {aside.name} and is built anew"
-    return f"{error.message}; another process has built it anew"
+        if _is_sound(path):
+            return f"{error.message}; another process has replaced it"
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with suppress(FileNotFoundError):
+                os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+    return f"{error.message}; it was moved to {aside.name} and is built anew"
 
 
 @contextmanager
@@ -104,16 +101,16 @@ _HINT = "set XDG_STATE_HOME to a writable directory with free space"
 
 def _opened(path: Path) -> "Connection":
     with making_sentences(path):
-        _make_private(path.parent, 0o700)
-        if not path.exists():
-            return _made(path)
-        _make_private(path, 0o600)
-        return _connected(path)
+        if path.exists():
+            _make_private(path.parent, 0o700)
+            _make_private(path, 0o600)
+            return _connected(path)
+        return _made(path)
 
 
 def _made(path: Path) -> "Connection":
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.parent.chmod(0o700)
+    _make_private(path.parent, 0o700)
     with _one_at_a_time(path):
         # SQLite gives the mode of this file to those that it puts beside it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -121,12 +118,11 @@ def _made(path: Path) -> "Connection":
 
 
 def _make_private(path: Path, mode: int) -> None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return
+    """Some file systems of other systems know no modes."""
+    found = path.stat()
     if found.st_mode & 0o077 and found.st_uid == os.getuid():
-        path.chmod(mode)
+        with suppress(OSError):
+            path.chmod(mode)
 
 
 def _connected(path: Path) -> "Connection":
@@ -135,14 +131,23 @@ def _connected(path: Path) -> "Connection":
     connection = connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         _prepare(connection, path)
-    except BaseException as error:
+    except BaseException:
         connection.close()
-        from sqlite3 import Error
-
-        if isinstance(error, Error):
-            raise _sentence(path, error) from error
         raise
     return connection
+
+
+def _is_sound(path: Path) -> bool:
+    from sqlite3 import DatabaseError
+
+    if not path.exists():
+        return True  # gone already; whoever needs it makes a new one
+    try:
+        with closing(_connected(path)) as connection:
+            connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs LIMIT 0")
+            return connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+    except DatabaseError:
+        return False
 
 
 def _prepare(connection: "Connection", path: Path) -> None:
@@ -156,13 +161,17 @@ def _prepare(connection: "Connection", path: Path) -> None:
     _choose_journal(connection, path)
     connection.execute("PRAGMA synchronous = NORMAL")
     if version == 0:
-        connection.execute("BEGIN IMMEDIATE")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
+        _make_tables(connection)
+
+
+def _make_tables(connection: "Connection") -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:  # still: another process may have been faster
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
 
 
 def _choose_journal(connection: "Connection", path: Path) -> None:
@@ -191,8 +200,12 @@ def _sentence(path: Path, error: "Error") -> LedgerError:
 
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     text = str(error)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or text.startswith("no such"):
-        return LedgerBroken(f"the ledger {path} is broken ({text})")
+    # SQLITE_ERROR: the tables are others than ours.
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        return LedgerBroken(
+            f"the ledger {path} is broken ({text})",
+            hint="try again: it is built anew from the run directories",
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LedgerError(
             f"the ledger {path} was locked by others for more than {BUSY_SECONDS:g} s",

@@ -34,12 +34,13 @@ class RunRow:
     size: int | None
     """In bytes, as of the last time that somebody looked."""
     is_cleaned: bool
-    directory: Path
-    steps: int = 0
+    steps: int
     """How many steps of the run's story it has seen."""
+    directory: Path
 
 
-COLUMNS = tuple(field.name for field in fields(RunRow))
+COLUMNS = tuple(field.name for field in fields(RunRow) if field.name != "directory")
+"""As the ledger has them. Where the directory is, follows from the run's id."""
 
 
 def row_of(document: JobDocument, story: Story, directory: Path) -> RunRow:
@@ -62,56 +63,44 @@ def row_of(document: JobDocument, story: Story, directory: Path) -> RunRow:
         ended=story.ended,
         size=None,
         is_cleaned=story.is_cleaned,
-        directory=directory,
         steps=story.steps,
+        directory=directory,
     )
 
 
 def to_columns(row: RunRow) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in COLUMNS}
+    values = {name: _storable(getattr(row, name)) for name in COLUMNS}
     return values | {
         "state": row.state.value,
         "after": " ".join(row.after),
         "owner": process_text(row.owner),
-        "directory": str(row.directory),
     }
 
 
-def from_columns(values: Sequence[Any]) -> RunRow:
-    (
-        run_id,
-        name,
-        platform,
-        engine,
-        state,
-        reason,
-        exit_code,
-        submission,
-        after,
-        queue,
-        priority,
-    ) = values[:11]
-    owner, submitted, started, ended, size, is_cleaned, directory, steps = values[11:]
+def from_columns(values: Sequence[Any], runs: Path) -> RunRow:
+    """The row that SQLite returned for COLUMNS."""
+    run_id, name, platform, engine, state, reason, code, submission, after, *rest = values
+    queue, priority, owner, submitted, started, ended, size, is_cleaned, steps = rest
     return RunRow(
-        run_id,
-        name,
-        platform,
-        engine,
-        _STATES[state],
-        reason,
-        exit_code,
-        submission,
-        tuple(after.split()) if after else (),
-        queue,
-        priority,
-        process_of(owner),
-        submitted,
-        started,
-        ended,
-        size,
-        bool(is_cleaned),
-        Path(directory),
-        steps,
+        run_id=run_id,
+        name=name,
+        platform=platform,
+        engine=engine,
+        state=_STATES[state],
+        reason=reason,
+        exit_code=code,
+        submission=submission,
+        after=tuple(after.split()),
+        queue=queue,
+        priority=priority,
+        owner=process_of(owner),
+        submitted=submitted,
+        started=started,
+        ended=ended,
+        size=size,
+        is_cleaned=bool(is_cleaned),
+        steps=steps,
+        directory=runs / run_id,
     )
 
 
@@ -121,6 +110,13 @@ def process_text(process: ProcessIdentity | None) -> str | None:
 
 def process_of(text: str | None) -> ProcessIdentity | None:
     return None if text is None else ProcessIdentity.from_json(json.loads(text))
+
+
+def _storable(value: object) -> object:
+    """SQLite keeps UTF-8 only; what a program prints may be anything."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    return value
 
 
 _STATES = {state.value: state for state in RunState}

@@ -63,8 +63,13 @@ class RunRecord:
     def open(
         cls, files: RunFiles, ledger: Ledger | None, on_problem: Callable[[str], None]
     ) -> Self:
-        """Go on with the story of a run. Raises LaunchError if its job.json cannot be read."""
-        return cls(files, ledger, read_job_document(files.job), on_problem)
+        """Go on with the story of a run, which the ledger is told as far as it has come.
+
+        Raises LaunchError if its job.json cannot be read.
+        """
+        record = cls(files, ledger, read_job_document(files.job), on_problem)
+        record._in_ledger(lambda ledger: ledger.keep(record.row))
+        return record
 
     @property
     def story(self) -> Story:
@@ -156,23 +161,21 @@ class RunRecord:
         self.close()
 
     def _claim(self) -> bool:
+        """By the events; and by the ledger, which has locks where the files have none."""
         by = ProcessIdentity.own()
+        if not self._tell("cleaning", _needs_cleaner, by=by.to_json()):
+            return False
+        claimed = self._in_ledger(lambda ledger: ledger.claim_cleanup(self.document.run_id, by))
+        return claimed is not False
+
+    def _tell(self, kind: str, when: Callable[[Story], bool] | None = None, /, **data: Any) -> bool:
         with self._journal.alone():
-            story = self._journal.story
-            if story.is_cleaned or (story.cleaner is not None and may_live(story.cleaner)):
+            if when is not None and not when(self._journal.story):
                 return False
-            self._journal.append("cleaning", by=by.to_json())
-        return self._in_ledger(lambda ledger: self._claimed(ledger, by)) is not False
-
-    def _claimed(self, ledger: Ledger, by: ProcessIdentity) -> bool:
-        ledger.keep(self.row)
-        return ledger.claim_cleanup(self.document.run_id, by)
-
-    def _tell(self, kind: str, **data: Any) -> None:
-        with self._journal.alone():
             self._journal.append(kind, **data)
             row = self.row
         self._in_ledger(lambda ledger: ledger.keep(row))
+        return True
 
     def _in_ledger(self, act: Callable[[Ledger], Any]) -> Any:
         if self._ledger is None:
@@ -184,6 +187,12 @@ class RunRecord:
                 self._said.add(error.message)
                 self._on_problem(f"{error.message}; run {self.document.run_id} goes on without it")
             return None
+
+
+def _needs_cleaner(story: Story) -> bool:
+    if story.is_cleaned:
+        return False
+    return story.cleaner is None or not may_live(story.cleaner)
 
 
 def _step(ledger: Ledger, row: RunRow) -> None:

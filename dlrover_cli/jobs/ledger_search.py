@@ -1,0 +1,26 @@
+"""What to say to a person who means a run that cannot be found."""
+
+from collections.abc import Sequence
+
+from dlrover_cli.errors import UsageError
+from dlrover_cli.jobs.ledger_rows import RunRow
+
+
+def ambiguous(text: str, begun: Sequence[RunRow], *, shown: int) -> UsageError:
+    """``text`` is the beginning of several run ids."""
+    names = [f"{row.run_id} ({row.name})" for row in begun[:shown]]
+    more = ", …" if len(begun) > shown else ""
+    return UsageError(
+        f"{text!r} is the beginning of several runs: {', '.join(names)}{more}",
+        hint="give more of the run id",
+    )
+
+
+def not_found(text: str, recent: Sequence[RunRow]) -> UsageError:
+    """Nothing is called so, but perhaps nearly so."""
+    from difflib import get_close_matches
+
+    known = dict.fromkeys(name for row in recent for name in (row.run_id, row.name))
+    near = get_close_matches(text, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `dlrover-job list`"
+    return UsageError(f"there is no run or job {text!r}", hint=hint)
