@@ -5,7 +5,7 @@ Values are read as those of a config file are, so that a complaint is the same b
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -20,25 +20,20 @@ SCRIPT = "script"
 ARGS = "args"
 
 
-def launch_arguments(
-    properties: Mapping[str, Any],
-    where: Callable[[str], str],
-    *,
-    known_elsewhere: Collection[str] = (),
-) -> tuple[str, ...]:
+def launch_arguments(properties: Mapping[str, Any], where: Callable[[str], str]) -> tuple[str, ...]:
     """The arguments for `dlrover-run`: options, then ``--``, the script and its arguments.
 
     `where` gives the place of a property for complaints, such as `train.yaml:12`. A property that
-    is None counts as not given. Those in `known_elsewhere` mean something to the caller.
+    is None counts as not given.
     """
     given = {key: value for key, value in properties.items() if value is not None}
     values: dict[str, Value] = {}
     sources: dict[str, Source] = {}
     for key, value in given.items():
-        if key in (SCRIPT, ARGS) or key in known_elsewhere:
+        if key in (SCRIPT, ARGS):
             continue
         source = _property(key, where)
-        setting = _setting(key, source, known_elsewhere)
+        setting = _setting(key, source)
         if setting.name in values:
             what = f"{source.subject} is given twice, with a dash and with an underscore."
             raise _wrong(setting.key, what, f"Keep {setting.key}.")
@@ -72,7 +67,7 @@ def _property(key: str, where: Callable[[str], str]) -> _Property:
     return _Property(SourceKind.FILE, key, where(key))
 
 
-def _setting(key: str, source: _Property, known_elsewhere: Collection[str]) -> Setting:
+def _setting(key: str, source: _Property) -> Setting:
     plain = key.replace("-", "_")
     if plain in _REFUSED:
         why, hint = _REFUSED[plain]
@@ -80,7 +75,7 @@ def _setting(key: str, source: _Property, known_elsewhere: Collection[str]) -> S
     setting = _BY_KEY.get(plain)
     if setting is not None:
         return setting
-    near = get_close_matches(plain, [*_BY_KEY, SCRIPT, ARGS, *known_elsewhere], n=1)
+    near = get_close_matches(plain, [*_BY_KEY, SCRIPT, ARGS], n=1)
     raise _wrong(
         key,
         f"{source.subject} is not a property of a torch job.",
@@ -144,25 +139,20 @@ def _args(value: object, source: _Property) -> list[str]:
             f"{source.subject} takes a list of texts, not {shown(value)}.",
             f"Write it like this: {source.example(_ARGS_EXAMPLE)}",
         )
-    for each in value:
+    for position, each in enumerate(value):
         if not isinstance(each, str):
             # 007 and 1.10 would be other texts by now; only who wrote them knows what was meant.
             raise _wrong(
                 ARGS,
-                f"{source.subject} takes texts, not {shown(each)}.",
-                f"Put it in quotes, as in: {source.example(_quoted_args(value))}",
+                f"{source.subject}[{position}] takes a text, not {shown(each)}.",
+                f'Put it in quotes, as in "{each}".' if _is_plain(each) else "Write a text.",
             )
         _refuse_nul(each, source)
     return list(value)
 
 
-def _quoted_args(value: Collection[object]) -> str:
-    texts = [
-        str(each).lower() if isinstance(each, bool) else str(each)
-        for each in value
-        if isinstance(each, str | int | float)
-    ]
-    return "[" + ", ".join(f'"{text}"' for text in texts) + "]"
+def _is_plain(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _refuse_nul(text: str, source: _Property) -> None:

@@ -42,6 +42,8 @@ def read_yaml(text: str) -> tuple[Any, Mapping[Path, int]]:
         return walk.value(root, ()), walk.lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if error.context_mark and "<stream end>" in str(error.problem):
+            mark = error.context_mark  # what is missing at the end was opened there
         raise BadYaml(
             f"it is not valid YAML: {_in_words(error)}",
             line=mark.line + 1 if mark else 0,
@@ -149,7 +151,7 @@ def _key(node: Node) -> str:
 
 
 def _scalar(node: ScalarNode) -> Any:
-    text: str = node.value
+    text = _text(node)
     if node.tag == _STR:
         return text
     for tag, pattern, read in _WORDS:
@@ -158,6 +160,17 @@ def _scalar(node: ScalarNode) -> Any:
     if node.tag == _PLAIN:
         return text
     raise _wrong(node, f"{text!r} is not what its tag says", "Leave the tag out.")
+
+
+def _text(node: ScalarNode) -> str:
+    text: str = node.value
+    if text.isascii():
+        return text
+    try:
+        # JSON writes some characters as two escapes, which YAML takes for two characters.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise _wrong(node, "an escape is half a character", "Write the character.") from None
 
 
 def _read(node: ScalarNode, read: Callable[[str], Any], text: str) -> Any:
@@ -178,7 +191,7 @@ def _wrong(node: Node, what: str, hint: str) -> BadYaml:
 def _in_words(error: yaml.MarkedYAMLError) -> str:
     if error.context == "expected a single document in the stream":
         return "a second document begins with ---"
-    return " ".join(part for part in (error.context, error.problem) if part)
+    return ", ".join(part for part in (error.context, error.problem) if part)
 
 
 _YAML_HINT = "Indent with spaces, put a space after each colon, and quote a text with : or # in it."
