@@ -86,9 +86,7 @@ class LocalPlugin(AbstractJobPlugin):
             if name in job.env:
                 hint = "Leave it out: it tells the job's processes which run they belong to."
                 raise given.wrong("env", f"cannot set {name}", hint)
-        if "cwd" in given:
-            job.cwd = os.path.normpath(os.path.join(job.cwd, given.text("cwd")))
-        job.cwd = os.path.abspath(job.cwd)
+        job.cwd = os.path.abspath(os.path.join(job.cwd, given.text("cwd", default="")))
         return job
 
     def generate_job_resource(self, job: AbstractJob) -> None:

@@ -35,7 +35,7 @@ class Properties:
         return isinstance(self.values.get(name), str)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text with something in it."""
+        """A text with something in it, or the default."""
         if name not in self and default is not None:
             return default
         text = self._checked(name, name, self.values.get(name))

@@ -333,8 +333,14 @@ class TestOthers:
         sibling = processes.start("ready('sibling'); for_ever()")
         processes.ready("sibling")
         finished = subprocess.run(
-            ["/bin/sh", "-c", '"$@"; echo still here', "sh", sys.executable, "-c", code]
-            + [processes.run_id],
+            [
+                "/bin/sh",
+                "-c",
+                '"$0" -c "$@"; echo still here',
+                sys.executable,
+                code,
+                processes.run_id,
+            ],
             env={**os.environ, "DLROVER_RUN_ID": processes.run_id},
             stdout=subprocess.PIPE,
             text=True,
