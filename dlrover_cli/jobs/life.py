@@ -127,7 +127,7 @@ class Life:
         try:
             with self._stops.interrupting(), _blaming("the handler's wait"):
                 while result is None:
-                    result = handler.wait()
+                    result = _checked(handler.wait())
         except PluginRaised:
             self._try_to_stop()
             raise
@@ -194,6 +194,15 @@ def clean_up(plugin: AbstractJobPlugin, job: BaseJob, say: Callable[[str], None]
     except Exception as error:  # the boundary to the plugin
         say(f"cleanup_job raised {describe(error)}")
         raise CleanupFailed from error
+
+
+def _checked(answer: object) -> JobResult | None:
+    """What a handler has answered, which need not be what its author promised."""
+    match answer:
+        case None | JobResult(exit_code=int(), reason=str()):
+            return answer
+        case _:
+            raise TypeError(f"it returned {answer!r} and not a JobResult")
 
 
 def _next_turn(schedule: Schedule, due: float) -> float:

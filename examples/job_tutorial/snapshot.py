@@ -152,4 +152,4 @@ class SnapshotPlugin(AbstractJobPlugin):
 
 register_platform(SnapshotPlatform)
 register_engine(ScriptEngine)
-register_job_plugin(SnapshotPlugin())
+register_job_plugin(SnapshotPlugin)
