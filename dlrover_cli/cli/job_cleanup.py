@@ -41,9 +41,10 @@ def clean_up(
     ] = False,
     output: Output = None,
 ) -> int:
-    """Remove runs that are over: what their plugins owe, their files, their lines in the list.
+    """Remove runs that are over.
 
-    A run that is not over is refused; what a lost one has left is stopped first.
+    That is what their plugins have made for them, their files, and their lines in the list. A run
+    that is not over is refused; what a lost one has left is stopped first.
     """
     if bool(runs) == (older_than is not None):
         raise UsageError(

@@ -77,7 +77,7 @@ def show_logs(
         copier.finish()
     if not copier.has_copied:
         remark(f"run {row.run_id} has {_nothing(row)}")
-    if follow:
+    if follow and row.state.is_over:
         remark(end_of(row))
 
 

@@ -54,7 +54,7 @@ def list_runs(
     wanted = _read_states(states)
     with opened_ledger() as (ledger, _):
         rows = _select(ledger, number, everything, wanted)
-        more = _count(ledger, wanted) - len(rows)
+        more = ledger.count(wanted) - len(rows)
         complain_about_size(ledger)
     if output is not None:
         runs = [as_document(row) for row in rows]
@@ -88,10 +88,6 @@ def _select(
     active = [row for row in ledger.active() if wanted is None or row.state in wanted]
     rows = {row.run_id: row for row in (*latest, *active)}
     return sorted(rows.values(), key=lambda row: (row.submitted, row.run_id), reverse=True)
-
-
-def _count(ledger: Ledger, wanted: frozenset[RunState] | None) -> int:
-    return len(ledger.run_ids()) if wanted is None else len(ledger.rows(states=wanted))
 
 
 def _why_nothing(wanted: frozenset[RunState] | None) -> str:

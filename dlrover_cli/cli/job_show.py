@@ -22,7 +22,10 @@ app = commands()
 
 @command(app, "show")
 def show_run(run: RunArgument = None, output: Output = None) -> None:
-    """Show all about one run: its states, its job, who runs it, its attempts and its files."""
+    """Show all about one run.
+
+    Its states and their reasons, its job, the process that runs it, its attempts, its files.
+    """
     with opened_ledger() as (ledger, _):
         row = find_run(ledger, run)
     details = details_of(row)

@@ -38,10 +38,10 @@ def stop_runs(
     ] = False,
     output: Output = None,
 ) -> int:
-    """Stop runs, with everything that they have started, and wait for their end.
+    """Stop runs and all that they have started.
 
-    Works for runs in the background and in the foreground, and for what is left of a lost one. A
-    run that is over already is no error.
+    Waits for their end. Works for runs in the background and in the foreground, and for what is
+    left of a lost one. A run that is over already is no error.
     """
     if grace is not None and not (isfinite(grace) and grace >= 0):
         raise UsageError(f"--grace must be 0 or more and is {grace:g}", hint="give it in seconds")

@@ -111,7 +111,7 @@ def _print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> N
             raise BrokenPipeError
 
     console = PipeConsole(highlight=False, markup=False, emoji=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column, width in zip(columns, _widths(columns, rows, console.width), strict=True):
         # Folded rather than cut: nothing may be lost on a narrow screen.
         table.add_column(column.heading, overflow="fold", width=width)

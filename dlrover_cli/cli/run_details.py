@@ -10,6 +10,7 @@ from dlrover_cli.cli.run_view import as_document
 from dlrover_cli.jobs.ledger import RunRow
 from dlrover_cli.jobs.run_files import RunFiles
 
+_TOLD_BEFORE = ("platform", "engine", "job_name", "queue", "priority")
 _ATTEMPT_KINDS = ("workers_started", "failure", "decision")
 
 
@@ -31,8 +32,10 @@ def configuration_of(job: Mapping[str, Any]) -> dict[str, Any]:
     """What the job file said about this job: without classes, and without what was left out."""
     encoded = job.get("job")
     config = encoded.get("job_config") if isinstance(encoded, dict) else None
-    cleaned = _without_classes(config)
-    return cleaned if isinstance(cleaned, dict) else {}
+    told = _without_classes(config)
+    if not isinstance(told, dict):
+        return {}
+    return {key: value for key, value in told.items() if key not in _TOLD_BEFORE and value != 0}
 
 
 def _read_document(path: Path) -> dict[str, Any] | None:
@@ -116,6 +119,8 @@ def _files(directory: Path) -> Iterator[dict[str, Any]]:
 
 def _without_classes(value: Any) -> Any:
     match value:
+        case {"__class__": _, "value": enum_value, **rest} if not rest:
+            return enum_value
         case dict():
             kept = {key: _without_classes(value[key]) for key in value if key != "__class__"}
             return {key: each for key, each in kept.items() if each not in (None, {}, [])}

@@ -84,7 +84,7 @@ def _offers(incomplete: str, states: frozenset[RunState]) -> list[tuple[str, str
     state = state_directory(os.environ)
     if not (state / "runs").is_dir():  # pressing the tab key creates nothing
         return []
-    with Ledger.open(state) as ledger:
+    with Ledger.open(state, on_problem=lambda line: None) as ledger:
         rows = ledger.rows(limit=MOST_OFFERED * 10, states=states)
     ids = [
         (row.run_id, f"{row.name}, {row.state.value}")

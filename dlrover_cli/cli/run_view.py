@@ -9,7 +9,7 @@ from dlrover_cli.cli.output import Cell, Column, print_rows
 from dlrover_cli.jobs.ledger import RunRow
 from dlrover_cli.jobs.states import RunState
 
-LONGEST_REASON = 120
+LONGEST_REASON = 72
 """In a list; `show` has all of it."""
 
 COLUMNS = (
@@ -67,7 +67,8 @@ def as_document(row: RunRow) -> dict[str, Any]:
 def result(row: RunRow) -> str:
     """Exit code and reason, as far as there is one."""
     code = "" if row.exit_code is None else f"exit {row.exit_code}"
-    return ": ".join(filter(None, (code, row.reason)))
+    reason = "" if row.reason == f"exited with code {row.exit_code}" else row.reason
+    return ": ".join(filter(None, (code, reason)))
 
 
 def end_of(row: RunRow) -> str:
