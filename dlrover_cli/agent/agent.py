@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import (
@@ -54,6 +55,7 @@ from dlrover_cli.agent.reports import (
     Reporter,
     kept_failures,
     of_departure,
+    of_lost_peer,
     of_waiting_nodes,
 )
 from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
@@ -61,10 +63,13 @@ from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_a
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
 from dlrover_cli.errors import DlroverError, LaunchError, RendezvousFailed
+from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.budget import BudgetReset
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
+from dlrover_cli.leash.client import Fenced, Leash, PeerLost, Unleashed
 from dlrover_cli.rendezvous.aborted import mark_aborted
+from dlrover_cli.rendezvous.departure import bury, member_of
 from dlrover_cli.rendezvous.faults import explain
 from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.telemetry.events import Recorder, record_nothing
@@ -82,6 +87,8 @@ _STORE_SECONDS = 10.0
 _WARM_UP_SECONDS = 86_400.0  # imports take what they take, as they would in the workers
 _PEER_STACKS_SECONDS = 0.5
 _SILENCE_SECONDS = 1.0
+_ORPHAN_SECONDS = 3.0
+"""What workers get when the job has lost its manager: nothing shall be left after ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,16 @@ class AgentOptions:
     on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
     store_host: StoreHost | None = None
     """The process for the workers' stores; without one they are hosted by the agent's own."""
+    leash: Leash | None = None
+    """The connection to the manager of the job, if it has one. Opened and closed by the agent."""
+
+    @property
+    def patience(self) -> float:
+        """How long a failure that looks like a consequence waits for its cause.
+
+        A manager knows of a machine that is gone within a lease.
+        """
+        return BETTER_REPORT_SECONDS if self.leash is None else self.leash.lease + 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +131,7 @@ class Ending:
     settlement: Settlement
     failure: AgentFailureInfo
     alone: bool
-    """Whether this was the only node of the job."""
+    """Whether this was the only node of the job, with no manager to start another."""
 
     @property
     def replaces_itself(self) -> bool:
@@ -126,9 +143,27 @@ class Ending:
         return self.settlement.decision
 
 
+class TakenOut(DlroverError):
+    """The manager of the job wants this node to go, or is gone itself."""
+
+    def __init__(self, message: str, *, exit_code: int, grace: float) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.grace = grace
+        """Seconds that the workers have left."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Succeeded:
     return_values: dict[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _LostPeer:
+    """A node is gone; of interest to the round that was the last one when it was told."""
+
+    round_: Round | None
+    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +242,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Run the workers to their end. Raises SignalException, RendezvousFailed, LaunchError."""
         started = time.monotonic()
         clean = False
-        with self._inbox.receiving_signals(self._options.signals):
+        with self._inbox.receiving_signals(self._options.signals), self._leashed():
             try:
                 result = self._invoke_run(role)
                 self._total_execution_time = int(time.monotonic() - started)
@@ -224,6 +259,14 @@ class LocalElasticAgent(SimpleElasticAgent):
                 with self._telling_of_patience(caught.sigval):
                     self._announce_departure(caught.sigval)
                     self._shutdown(caught.sigval, self._shutdown_timeout)
+                raise
+            except TakenOut as taken:
+                self._options.record("taken_out", reason=taken.message)
+                self._end_attempt(
+                    signal.SIGTERM if taken.grace else signal.SIGKILL,
+                    taken.grace,
+                    forward_to_all=True,
+                )
                 raise
             finally:
                 self._shutdown(signal.SIGTERM, self._shutdown_timeout)
@@ -273,9 +316,22 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._agreement = (
             LocalAgreement(self._inbox)
             if round_.world_size == 1
-            else StoreAgreement(self._inbox, round_.control, round_.rank, round_.world_size)
+            else StoreAgreement(
+                self._inbox,
+                round_.control,
+                round_.rank,
+                round_.world_size,
+                self._options.patience,
+            )
         )
         self._options.on_round(round_.rank, self._counters.attempt)
+        self._tell_manager(
+            "round",
+            attempt=self._counters.attempt,
+            rank=round_.rank,
+            nodes=round_.world_size,
+            generation=self._counters.generation,
+        )
         self._options.record(
             "rendezvous_completed",
             nodes=round_.world_size,
@@ -393,6 +449,8 @@ class LocalElasticAgent(SimpleElasticAgent):
                         return _Succeeded(attempt.return_values())
                 case PeersFrozen(agreement=agreement) if agreement is self._agreement:
                     return _Reported(None)
+                case _LostPeer(round_=round_, host=host) if round_ is self._round:
+                    return _Reported(of_lost_peer(host))
                 case NodesWaiting(watch=watch, count=count) if watch is self._membership:
                     self._options.record("nodes_waiting", count=count)
                     return _Reported(of_waiting_nodes(count))
@@ -416,6 +474,8 @@ class LocalElasticAgent(SimpleElasticAgent):
                         return None
                     case PeersFrozen(agreement=agreement) if agreement is self._agreement:
                         return _Reported(None)
+                    case _LostPeer(round_=round_, host=host) if round_ is self._round:
+                        return _Reported(of_lost_peer(host))
                     case None:
                         self._options.say(
                             "the other nodes did not finish within "
@@ -443,6 +503,8 @@ class LocalElasticAgent(SimpleElasticAgent):
                     break
                 case PeersFrozen(agreement=agreement) if agreement is self._agreement:
                     break
+                case _LostPeer(round_=round_, host=host) if round_ is self._round:
+                    return of_lost_peer(host)
                 case _:
                     pass
         return self._reporter.of_failure(attempt, failures, self._node_rank(), self._counters)
@@ -510,6 +572,9 @@ class LocalElasticAgent(SimpleElasticAgent):
             match self._next(deadline):
                 case WorkerExit() as exit_:
                     attempt.note(exit_)
+                case _LostPeer(round_=round_, host=host) if round_ is self._round:
+                    report = of_lost_peer(host)
+                    Call(self._inbox, "report", partial(agreement.add_report, report))
                 case None:
                     raise ControlStoreLost("no decision within the time that it may take")
                 case _:
@@ -572,7 +637,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _end_run(
         self, attempt: RunningAttempt, settlement: Settlement, failure: AgentFailureInfo
     ) -> RunResult:
-        alone = self._round is None or self._round.world_size == 1
+        alone = self._options.leash is None and (self._round is None or self._round.world_size == 1)
         self.ending = Ending(settlement, failure, alone)
         # Taken down before our own signals blur who failed by itself.
         failures = {
@@ -671,8 +736,52 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Part of torch's interface; this agent is woken by events and never polls."""
         return RunResult(worker_group.state)
 
+    @contextlib.contextmanager
+    def _leashed(self) -> Iterator[None]:
+        """Be in touch with the manager of the job, if it has one."""
+        leash = self._options.leash
+        if leash is None:
+            yield
+            return
+        leash.start(self._hear_manager, member_of(self._handler()))
+        try:
+            yield
+        finally:
+            leash.tell(
+                "ending",
+                action=None if self.ending is None else self.ending.decision.action.value,
+                reason="" if self.ending is None else self.ending.decision.reason,
+            )
+            leash.close()
+
+    def _hear_manager(self, observation: object) -> None:
+        """In the leash's thread."""
+        if isinstance(observation, PeerLost):
+            bury(self._handler(), observation.member)
+            observation = _LostPeer(self._round, observation.host)
+        self._inbox.post(observation)
+
+    def _tell_manager(self, kind: str, **data: Any) -> None:
+        if self._options.leash is not None:
+            self._options.leash.tell(kind, **data)
+
     def _next(self, deadline: float | None) -> object | None:
         observation = self._inbox.next(deadline)
+        match observation:
+            case Fenced(reason=reason):
+                raise TakenOut(
+                    f"the manager has taken this node out of the job: {reason}",
+                    exit_code=ExitCode.REPLACE_NODE,
+                    grace=0.0,
+                )
+            case Unleashed():
+                raise TakenOut(
+                    "the manager of the job is gone",
+                    exit_code=ExitCode.FAILURE,
+                    grace=_ORPHAN_SECONDS,
+                )
+            case _:
+                pass
         if isinstance(observation, SignalReceived):
             name = observation.signum.name
             raise SignalException(f"the launcher received {name}", sigval=observation.signum)

@@ -110,7 +110,16 @@ class LocalAgreement:
 class StoreAgreement:
     """The agreement of a round with several nodes, over its control store."""
 
-    def __init__(self, inbox: Inbox, store: Store, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        store: Store,
+        rank: int,
+        world_size: int,
+        patience: float = BETTER_REPORT_SECONDS,
+    ) -> None:
+        """``patience``: how long a report of a consequence waits for one of the cause."""
+        self._patience = patience
         self._inbox = inbox
         self._store = store
         self._rank = rank
@@ -199,7 +208,7 @@ class StoreAgreement:
         with self._guarded():
             if self._store.add("choices", 1) > 1:
                 return  # once is enough, and it must not change
-        deadline = time.monotonic() + BETTER_REPORT_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             reports = self._reports()
             if _weightiest(list(reports.values()))["weight"] != WEIGHT_COLLATERAL:

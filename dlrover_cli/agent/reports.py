@@ -118,6 +118,11 @@ def of_waiting_nodes(count: int) -> Report:
     return {"weight": WEIGHT_MEMBERSHIP, "reason": f"{nodes} to join"}
 
 
+def of_lost_peer(host: str) -> Report:
+    """The manager says that a node is gone; what it takes along is nobody's failure."""
+    return {"weight": WEIGHT_CAUSE, "reason": f"{host} is lost"}
+
+
 def of_departure(host: str, signal_name: str) -> Report:
     """This node was told to go; what its peers lose by that is nobody's failure."""
     return {"weight": WEIGHT_CAUSE, "reason": f"{host} was stopped by {signal_name}"}

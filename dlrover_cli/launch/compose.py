@@ -37,6 +37,7 @@ from dlrover_cli.launch.config import LaunchConfig
 from dlrover_cli.launch.failed import JobFailed
 from dlrover_cli.launch.failover import decision_timeout_of, hosts_control_store, limits_of
 from dlrover_cli.launch.session import Session
+from dlrover_cli.leash.client import Leash
 from dlrover_cli.plugins.shims import install_import_shims
 from dlrover_cli.rendezvous.connecting import connect
 from dlrover_cli.rendezvous.departure import depart, fall_silent
@@ -104,6 +105,7 @@ def run_agent(
     advisers: Advisers,
     starter: WorkerStarter | None = None,
     store_host: StoreHost | None = None,
+    leash: Leash | None = None,
 ) -> dict[int, Any]:
     """Run one agent to its end and return the workers' values by global rank.
 
@@ -117,7 +119,16 @@ def run_agent(
     _interruptible(signals, advisers.ready)
     handler = _interruptible(signals, lambda: make_handler(config, roots, session.say, store_host))
     agent = _make_agent(
-        config, entrypoint, args, session, handler, signals, starter, advisers.chain, store_host
+        config,
+        entrypoint,
+        args,
+        session,
+        handler,
+        signals,
+        starter,
+        advisers.chain,
+        store_host,
+        leash,
     )
     fan_out = (
         MetricsFanOut(plugins.metrics, recorder=session.events.record) if plugins.metrics else None
@@ -257,6 +268,7 @@ def _make_agent(
     starter: WorkerStarter | None,
     chain: Chain,
     store_host: StoreHost | None,
+    leash: Leash | None,
 ) -> LocalElasticAgent:
     store_addr, store_port = _store_address(config)
     static = config.rdzv_backend == "static" and config.rdzv_handler is None
@@ -315,6 +327,7 @@ def _make_agent(
             counters=session.counters,
             on_round=note_round,
             store_host=store_host,
+            leash=leash,
         ),
     )
 

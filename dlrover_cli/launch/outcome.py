@@ -49,6 +49,8 @@ class RunReport:
     say: Callable[[str], None]
     started: float = field(default_factory=time.time)
     run_directory: RunDirectory | None = None
+    result_name: str = "result.json"
+    """Where the result is, below the run directory."""
     counters: "Counters | None" = None
     ending: "Ending | None" = None
 
@@ -118,7 +120,7 @@ def reporting_failure(report: RunReport) -> Iterator[None]:
 
 def _write(report: RunReport, document: Mapping[str, Any]) -> None:
     if report.run_directory is not None:
-        report.run_directory.write_document("result.json", document)
+        report.run_directory.write_document(report.result_name, document)
     if report.result_file is not None:
         try:
             write_json_atomically(Path(report.result_file), document)

@@ -26,6 +26,8 @@ from dlrover_cli.launch.script import (
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun, without_effect
 from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
+from dlrover_cli.leash.client import Leash
+from dlrover_cli.leash.wire import LeashAddress, take_leash_address
 from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.streams import fill_standard_descriptors
 
@@ -40,6 +42,7 @@ class Launch:
     signals: tuple[signal.Signals, ...]
     resume: Resume | None
     given: GivenRun | None
+    leash: LeashAddress | None
     worker_start: WorkerStart
 
 
@@ -50,6 +53,7 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     """
     fill_standard_descriptors()
     resume, given = take_resume(os.environ), take_given_run(os.environ)
+    leash = take_leash_address(os.environ)
     report = RunReport(settings.result_file, list(argv), say)
     with reporting_failure(report):
         check_settings(settings)
@@ -69,7 +73,7 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
         _limit_threads(asked)
         _load_torch()
         raise_swallowed()
-    return Launch(settings, argv, report, signals, resume, given, worker_start)
+    return Launch(settings, argv, report, signals, resume, given, leash, worker_start)
 
 
 def _load_torch() -> None:
@@ -153,7 +157,10 @@ def _run(
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
         entrypoint, args = entry_point_of(settings, os.environ)
         raise_swallowed()
-        run_agent(config, entrypoint, args, session, roots, advisers, starter, helpers.store_host)
+        leash = None if prepared.leash is None else Leash(prepared.leash)
+        run_agent(
+            config, entrypoint, args, session, roots, advisers, starter, helpers.store_host, leash
+        )
     finally:
         advisers.chain.close()
         if starter is not None:

@@ -82,15 +82,19 @@ def open_session(
     """
     if resume is not None:
         return _reopen(report, say, resume)
-    if given is not None:
-        directory = join_run_directory(Path(given.run_directory), given.run_id, say)
-    else:
+    life = None
+    if given is None:
         directory = create_run_directory(environ, say)
+        life = _begin_life(directory, argv, name, say)
+    else:
+        path = Path(given.run_directory)
+        directory = join_run_directory(path, given.run_id, given.agent, say)
+        report.result_name = given.result_name
     report.run_directory = directory
-    life = None if given is not None else _begin_life(directory, argv, name, say)
     events = EventLog(directory.events, directory.run_id, say)
     events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
-    return Session(directory, events, say, report, life)
+    counters = None if given is None else given.counters
+    return Session(directory, events, say, report, life, counters or Counters())
 
 
 def _reopen(report: RunReport, say: Callable[[str], None], resume: Resume) -> Session:

@@ -28,6 +28,18 @@ def can_depart(handler: RendezvousHandler) -> bool:
     return hasattr(handler, "leave") or hasattr(handler, "_op_executor")
 
 
+def member_of(handler: RendezvousHandler) -> str:
+    """What the other nodes know this one by; empty where the rendezvous has no such names."""
+    return str(getattr(handler, "member", ""))
+
+
+def bury(handler: RendezvousHandler, member: str) -> None:
+    """Let the next round go on without a node that is known to be gone, if the handler can."""
+    if hasattr(handler, "bury"):
+        with suppress(Exception):  # it is missed all the same, after a lease
+            handler.bury(member)
+
+
 def fall_silent(handler: RendezvousHandler) -> None:
     """Stop what goes on behind a handler; ours lets go of the store, torch's stops its keep-alive.
 

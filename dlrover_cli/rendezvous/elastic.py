@@ -118,7 +118,16 @@ class ElasticRendezvous(RendezvousHandler):
             self._inbox.put(LEAVE)
             self._is_out.wait(_LEAVE_SECONDS)
         elif self._last is not None:
-            self._joining.say_goodbye(self._board.progress().round + 1)
+            self._joining.say_goodbye(self._board.progress().round + 1, self._me.node)
+
+    @property
+    def member(self) -> str:
+        """What the other nodes know this one by."""
+        return self._me.node
+
+    def bury(self, member: str) -> None:
+        """Take a node out that is known to be gone: nobody waits until it is missed."""
+        self._joining.say_goodbye(self._board.progress().round + 1, member)
 
     def release(self) -> None:
         """Stop listening, and end the stores that live here. Does nothing the second time."""

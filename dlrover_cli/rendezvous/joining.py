@@ -102,9 +102,9 @@ class Joining:
         """End the wait, if there is one: the store is gone."""
         self._inbox.put(_LOST)
 
-    def say_goodbye(self, number: int) -> None:
-        """Tell whoever coordinates a round that this node is not to be waited for."""
-        self._board.log(number, {"left": self._me.node})
+    def say_goodbye(self, number: int, node: str) -> None:
+        """Tell whoever coordinates a round that a node is not to be waited for."""
+        self._board.log(number, {"left": node})
         self._board.ring(number, {"kind": "left"})
 
     def _next_number(self) -> int:
@@ -235,7 +235,7 @@ class Joining:
         if visit.coordinator is not None:
             visit.coordinator.give_up({"kind": "over"})
         else:
-            self.say_goodbye(visit.number)
+            self.say_goodbye(visit.number, self._me.node)
 
     def _look_up(self, number: int) -> _Over:
         outcome = self._board.outcome(number)

@@ -113,9 +113,11 @@ def create_run_directory(
         ) from error
 
 
-def join_run_directory(path: Path, run_id: str, on_problem: Callable[[str], None]) -> RunDirectory:
+def join_run_directory(
+    path: Path, run_id: str, agent: str | None, on_problem: Callable[[str], None]
+) -> RunDirectory:
     """This agent's place in the directory of a run that somebody else has made."""
-    agent = name = _agent_name()
+    agent = name = agent or _agent_name()
     number = 1
     while (path / "nodes" / agent).exists():  # in a run of months, pids come again
         agent, number = f"{name}.{number}", number + 1
