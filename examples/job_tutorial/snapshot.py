@@ -131,11 +131,14 @@ class SnapshotPlugin(AbstractJobPlugin):
 
     def stop_job(self, job):
         grace = job.job_context.stop_grace
-        stop_tree(job.job_context.run_id, [], grace=10 if grace is None else grace)
+        left = stop_tree(job.job_context.run_id, [], grace=10 if grace is None else grace)
+        if left:
+            raise RuntimeError(f"could not be ended: {[process.pid for process in left]}")
 
     def cleanup_job(self, job):
         self.stop_job(job)  # the script has ended; what it has left running has not
-        shutil.rmtree(job.folder, ignore_errors=True)
+        if job.folder.exists():
+            shutil.rmtree(job.folder)
 
     def job_type(self):
         return SnapshotJob
