@@ -73,9 +73,7 @@ class JobPluginContract:
     @pytest.fixture
     def run(self, tmp_path: Path, project: Path) -> Iterator["ContractRun"]:
         """Makes a job and takes it through its life; whatever is left of it at the end, ends."""
-        directory = tmp_path / "run"
-        directory.mkdir(mode=0o700)
-        run = ContractRun(self.plugin_type(), project, directory, self.patience)
+        run = ContractRun(self.plugin_type(), project, tmp_path / "runs", self.patience)
         yield run
         run.close()
 
@@ -182,12 +180,14 @@ class ContractRun:
     """One job on its way, as the runner of a submitted job takes it."""
 
     def __init__(
-        self, plugin: AbstractJobPlugin, project: Path, directory: Path, patience: float
+        self, plugin: AbstractJobPlugin, project: Path, runs: Path, patience: float
     ) -> None:
         self.plugin = plugin
         self.project = project
-        self.directory = directory
         self.patience = patience
+        self.run_id = f"contract-{secrets.token_hex(8)}"
+        self.directory = runs / self.run_id
+        self.directory.mkdir(parents=True, mode=0o700)
         self._job: AbstractJob | None = None
 
     @property
@@ -196,7 +196,7 @@ class ContractRun:
         return self._job
 
     def generate(self, properties: Mapping[str, Any]) -> AbstractJob:
-        """The job of these properties, with a run id and a directory of its own."""
+        """The job of these properties, with the id and the directory of this run."""
         config = self.plugin.job_config_type()(
             platform=self.plugin.platform().platform(),
             engine=self.plugin.engine().engine(),
@@ -205,7 +205,7 @@ class ContractRun:
         )
         project = ProjectDesc("contract", str(self.project))
         self._job = self.plugin.generate(AISubGraph(config), project)
-        self._job.job_context.run_id = f"contract-{secrets.token_hex(8)}"
+        self._job.job_context.run_id = self.run_id
         self._job.job_context.run_directory = str(self.directory)
         return self._job
 

@@ -24,6 +24,7 @@ from dlrover_cli.contracts.jobs import (
 )
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.job_config import property_places
+from dlrover_cli.launch.given_run import VARIABLE as GIVEN_RUN_VARIABLE
 from dlrover_cli.platforms.local.process_handler import LocalProcessHandler
 from dlrover_cli.platforms.local.process_tree import stop_tree
 from dlrover_cli.platforms.local.properties import Properties
@@ -31,8 +32,6 @@ from dlrover_cli.platforms.local.run_processes import RUN_ID_VARIABLE
 from dlrover_cli.platforms.local.starting import CannotStart, start
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
-GIVEN_RUN_VARIABLE = "DLROVER_RUN"
-"""In which run's directory a launcher keeps its files, for the one launcher that is the job."""
 SHUTDOWN_TIMEOUT = 30.0
 
 COMMON_PROPERTIES = ("cwd", "env", "shutdown_timeout")
@@ -132,6 +131,7 @@ class LocalPlugin(AbstractJobPlugin):
 
     def environment(self, job: LocalJob) -> dict[str, str]:
         """Everything that the job's process finds in its environment."""
+        # Only the launcher that is the job takes part in its run; one that a job starts does not.
         inherited = {key: each for key, each in os.environ.items() if key != GIVEN_RUN_VARIABLE}
         return inherited | job.env | {RUN_ID_VARIABLE: job.job_context.run_id}
 

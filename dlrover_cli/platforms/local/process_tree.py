@@ -50,7 +50,10 @@ def stop_tree(
         _ask_to_end(leader)
         _wait([leader], deadline)
     told: set[ProcessIdentity] = set()
-    while time.monotonic() < deadline and (found := _identities(run.look())):
+    while time.monotonic() < deadline:
+        found = _identities(run.look())
+        if not found:
+            return ()
         for identity in found:
             if identity not in told:
                 _ask_to_end(identity)

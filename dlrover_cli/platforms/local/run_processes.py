@@ -10,7 +10,6 @@ to outlive its job on purpose: `env -u DLROVER_RUN_ID setsid …`.
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
@@ -120,11 +119,11 @@ def own_line() -> frozenset[int]:
 
 def look_at(pid: int) -> Seen | None:
     """None if there is no such process, or only its zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    content = _read(f"/proc/{pid}/stat")
+    if content is None:
         return None
-    if stat[0] in "ZX":
+    stat = content.rpartition(b")")[2].split()
+    if stat[0] in (b"Z", b"X"):
         return None
     identity = replace(_this_process(), pid=pid, start_time=int(stat[19]))
     return Seen(identity, int(stat[1]), int(stat[2]), int(stat[3]), _run_id_of(pid))
@@ -148,14 +147,30 @@ def _pids() -> list[int]:
 
 
 def _run_id_of(pid: int) -> str | None:
-    try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # another user's, or gone
+    environ = _read(f"/proc/{pid}/environ")
+    if environ is None or _PREFIX not in environ:
         return None
-    for entry in environ.split(b"\0") if _PREFIX in environ else ():
+    for entry in environ.split(b"\0"):
         if entry.startswith(_PREFIX):
             return os.fsdecode(entry[len(_PREFIX) :]) or None
     return None
+
+
+def _read(path: str) -> bytes | None:
+    """None if it cannot be read: the process is gone, or another user's. It has to be quick."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    parts = []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
 
 
 _own: list[ProcessIdentity] = []

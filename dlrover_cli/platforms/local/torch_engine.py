@@ -9,8 +9,8 @@ from typing import Any
 from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.contracts.jobs import AbstractEngine, AbstractJob, BaseJobConfig
 from dlrover_cli.launch.command import launcher_command
+from dlrover_cli.launch.given_run import VARIABLE as GIVEN_RUN_VARIABLE
 from dlrover_cli.platforms.local.local_job import (
-    GIVEN_RUN_VARIABLE,
     SHUTDOWN_TIMEOUT,
     LocalJob,
     LocalPlugin,

@@ -21,9 +21,7 @@ class LocalJobs:
     made: list["LocalRun"] = field(default_factory=list)
 
     def generate(self, plugin: LocalPlugin, **properties: Any) -> "LocalRun":
-        directory = self.runs / str(len(self.made))
-        directory.mkdir(mode=0o700)
-        run = LocalRun(plugin, self.project, directory, 60.0)
+        run = LocalRun(plugin, self.project, self.runs, 60.0)
         run.generate(properties)
         self.made.append(run)
         return run

@@ -19,6 +19,7 @@ from dlrover_cli.platforms.local.command_engine import LocalCommandPlugin
 from dlrover_cli.platforms.local.local_job import LocalJob
 from dlrover_cli.platforms.local.python_engine import LocalPythonPlugin
 from dlrover_cli.platforms.local.torch_engine import LocalTorchPlugin
+from tests.harness.processes import is_alive
 from tests.harness.waiting import eventually
 from tests.platforms.local.job_processes import all_gone
 from tests.platforms.local.running_job import LocalJobs
@@ -100,9 +101,9 @@ class TestEndings:
     def test_what_a_job_leaves_running_ends_when_it_is_cleaned_up(self, jobs: LocalJobs) -> None:
         run = jobs.end(COMMAND, command="setsid sleep 1000 & echo $!", shell=True)
         left = int(run.stdout)
-        assert os.path.exists(f"/proc/{left}")
+        assert is_alive(left)
         run.cleanup()
-        eventually(lambda: not os.path.exists(f"/proc/{left}"), what="it has ended")
+        assert not is_alive(left)
 
     def test_a_job_may_start_what_is_to_outlive_it(self, jobs: LocalJobs) -> None:
         code = (
@@ -119,7 +120,7 @@ class TestEndings:
         pid = int(path.read_text())
         try:
             run.cleanup()
-            assert os.path.exists(f"/proc/{pid}")
+            assert is_alive(pid)
         finally:
             os.kill(pid, signal.SIGKILL)
 
@@ -183,7 +184,7 @@ class TestSurroundings:
         monkeypatch.setenv("DLROVER_RUN", '{"run_id": "another"}')
         script = "echo $KEPT $CHANGED $NEW ${DLROVER_RUN-none} $DLROVER_RUN_ID"
         run = jobs.end(COMMAND, command=script, shell=True, env={"CHANGED": "after", "NEW": "ü="})
-        assert run.stdout == f"kept after ü= none {run.job.job_context.run_id}\n"
+        assert run.stdout == f"kept after ü= none {run.run_id}\n"
 
     def test_the_path_of_env_is_searched(self, jobs: LocalJobs) -> None:
         (jobs.project / "bin").mkdir()

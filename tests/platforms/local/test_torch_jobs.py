@@ -1,7 +1,6 @@
 """Jobs of the engine torch: the launcher takes part in the job's run, and is stopped first."""
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from dlrover_cli.platforms.local.local_job import LocalJob
 from dlrover_cli.platforms.local.process_tree import find_processes
 from dlrover_cli.platforms.local.torch_engine import LocalTorchPlugin
+from tests.harness.processes import is_alive
 from tests.harness.waiting import eventually
 from tests.platforms.local.running_job import LocalJobs, LocalRun
 
@@ -82,12 +82,12 @@ class TestARun:
         (node,) = (run.directory / "nodes").iterdir()
         for rank in (0, 1):
             logs = node / "logs" / "attempt_0" / str(rank)
-            words = f"{jobs.project}/sub hello {run.job.job_context.run_id} None"
+            words = f"{jobs.project}/sub hello {run.run_id} None"
             assert (logs / "stdout.log").read_text() == f"rank {rank} {words}\n"
             assert (logs / "stderr.log").read_text() == f"oops {rank}\n"
         result = json.loads((run.directory / "result.json").read_text())
         assert (result["outcome"], result["exit_code"]) == ("succeeded", 0)
-        assert result["run_id"] == run.job.job_context.run_id
+        assert result["run_id"] == run.run_id
         assert (node / "events.jsonl").exists()
         run.cleanup()
 
@@ -103,12 +103,12 @@ class TestARun:
         )
         run = jobs.start(TORCH, script="train.py", nproc_per_node=2)
         helpers = [_helper(jobs.project / f"ready-{rank}") for rank in (0, 1)]
-        run_id = run.job.job_context.run_id
+        run_id = run.run_id
         assert len(find_processes(run_id)) >= 5
         run.stop()
         assert find_processes(run_id) == ()
         assert all((jobs.project / f"saved-{rank}").exists() for rank in (0, 1))
-        assert not any(_is_there(pid) for pid in helpers)
+        assert not any(is_alive(pid) for pid in helpers)
         assert run.result.exit_code == 128 + signal.SIGTERM
         result = json.loads((run.directory / "result.json").read_text())
         assert result["outcome"] == "signalled"
@@ -128,18 +128,10 @@ class TestARun:
         assert run.result.exit_code == 128 + signal.SIGKILL
         run.job.job_context.stop_grace = 0.5
         assert run.elsewhere("stop") == "stopped"
-        assert find_processes(run.job.job_context.run_id) == ()
-        assert not any(_is_there(pid) for pid in helpers)
+        assert find_processes(run.run_id) == ()
+        assert not any(is_alive(pid) for pid in helpers)
 
 
 def _helper(path: Path) -> int:
     """The pid that a worker wrote once it was ready."""
     return int(eventually(lambda: path.exists() and path.read_text(), 60, what=f"{path.name}"))
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z" and os.getpid() != pid
