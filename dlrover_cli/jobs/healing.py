@@ -103,8 +103,17 @@ def _adopt(ledger: Ledger, state: Path, run_ids: Sequence[str]) -> None:
 def _discard_if_left(files: RunFiles, story: Story) -> None:
     """Take away what a submitter has left that was killed before its runs existed."""
     makers = _known(story.submitter, story.owner)
-    if makers and not any(map(may_live, makers)):
+    if any(map(may_live, makers)) or not (makers or _is_old_and_empty(files.path)):
+        return
+    if not files.job.exists():  # and from now on nobody is left who could let it exist
         discard(files)
+
+
+def _is_old_and_empty(directory: Path) -> bool:
+    """Of a submitter that was killed before its first word."""
+    with suppress(OSError):
+        return not os.listdir(directory) and time.time() - os.stat(directory).st_mtime > 60
+    return False
 
 
 def _forget_if_gone(ledger: Ledger, run_id: str) -> None:

@@ -3,26 +3,36 @@
 `Life.live` never raises for what a plugin does: the record says how the run ended.
 """
 
+import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
-from dlrover_cli.contracts.jobs import AbstractJobHandler, AbstractJobPlugin, BaseJob, JobResult
-from dlrover_cli.contracts.jsonable import check_round_trip
+from dlrover_cli.contracts.jobs import AbstractJobPlugin, BaseJob, JobResult
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.jobs.loading import write_handler
 from dlrover_cli.jobs.periodic import Schedule, parse_periodic
+from dlrover_cli.jobs.plugin_calls import (
+    CleanupFailed,
+    PluginFailed,
+    StopFailed,
+    blaming,
+    check_handler,
+    check_result,
+    clean_up,
+    stop_job,
+)
 from dlrover_cli.jobs.record import RunRecord
-from dlrover_cli.jobs.results import reason_in, write_result
+from dlrover_cli.jobs.results import Outcome, reason_in, write_result
 from dlrover_cli.jobs.run_files import RunFiles
 from dlrover_cli.jobs.stop_requests import StopRequested, StopRequests, read_stop_request
-from dlrover_cli.plugins.faults import describe
 
-
-class PluginRaised(Exception):
-    """A method of the plugin raised; the message is the sentence for it."""
+_PAUSE = 1.0
+"""Between two questions to a handler that does not wait for its job's end, but looks for it."""
+_LONGEST_SLEEP = 60.0
+"""The clock may be set, and the machine may sleep, while a job waits for its time."""
 
 
 class Life:
@@ -49,31 +59,38 @@ class Life:
     def live(self, wait_until_allowed: Callable[[], str | None]) -> None:
         """From PENDING to the end. ``wait_until_allowed`` says why the run may never start."""
         try:
-            with self._stops.interrupting():
-                refusal = wait_until_allowed()
-            if refusal is not None:
-                self._record.move(RunState.SKIPPED, reason=refusal)
-            elif self._job.job_config.periodic_config is None:
-                self._end(self._run_once())
-            else:
-                self._repeat(parse_periodic(self._job.job_config.periodic_config))
-        except StopRequested:
-            self._stop()
-        except PluginRaised as error:
-            self._end(JobResult(ExitCode.FAILURE, str(error)))
+            self._live_until_stopped(wait_until_allowed)
+        except StopFailed as error:
+            traceback.print_exception(error)
+            self._record.move(RunState.LOST, reason=str(error))
         finally:
             self._clean_up()
+
+    def _live_until_stopped(self, wait_until_allowed: Callable[[], str | None]) -> None:
+        try:
+            self._live(wait_until_allowed)
+        except StopRequested:
+            self._stop()
+
+    def _live(self, wait_until_allowed: Callable[[], str | None]) -> None:
+        with self._stops.interrupting():
+            refusal = wait_until_allowed()
+        if refusal is not None:
+            self._record.move(RunState.SKIPPED, reason=refusal)
+        elif self._job.job_config.periodic_config is None:
+            result = self._run_once()
+            state = RunState.FINISHED if result.is_success else RunState.FAILED
+            self._record.move(state, reason=result.reason, exit_code=result.exit_code)
+        else:
+            self._repeat(parse_periodic(self._job.job_config.periodic_config))
 
     def _repeat(self, schedule: Schedule) -> None:
         """Ends only by a request to stop. A run that fails does not keep the next from its turn."""
         due = schedule.first(time.time())
         while True:
             with self._stops.interrupting():
-                time.sleep(max(0.0, due - time.time()))
-            try:
-                result = self._run_once()
-            except PluginRaised as error:
-                result = JobResult(ExitCode.FAILURE, str(error))
+                _sleep_until(due)
+            result = self._run_once()
             number = self._job.job_context.occurrence
             self._record.note(
                 "occurrence", number=number, exit_code=result.exit_code, reason=result.reason
@@ -89,55 +106,55 @@ class Life:
             self._job.job_context.occurrence += 1
 
     def _run_once(self) -> JobResult:
+        """How the job ended; what its plugin fails at is an end, too. Raises StopFailed."""
         started = time.time()
         self._owes_cleanup = True
-        self._files.result.unlink(missing_ok=True)
+        self._job.job_handler = None
+        for left in (self._files.result, self._files.handler):  # of the occurrence before
+            left.unlink(missing_ok=True)
         self._record.move(RunState.STARTING)
-        with self._stops.interrupting(), _blaming("generate_job_resource"):
-            self._plugin.generate_job_resource(self._job)
-        self._submit()
-        self._record.move(RunState.RUNNING)
-        result = self._wait()
+        try:
+            result = self._run()
+        except PluginFailed as error:
+            result = JobResult(ExitCode.FAILURE, str(error))
         self._is_submitted = False
-        write_result(self._files, result, started=started)
-        return JobResult(result.exit_code, reason_in(self._files) or result.reason)
+        outcome = Outcome.SUCCEEDED if result.is_success else Outcome.FAILED
+        write_result(self._files, outcome, result, started=started, say=self._say)
+        return JobResult(result.exit_code, reason_in(self._files, result) or result.reason)
 
-    def _submit(self) -> None:
-        with _blaming("submit_job"):
+    def _run(self) -> JobResult:
+        with self._stops.interrupting(), blaming("generate_job_resource"):
+            self._plugin.generate_job_resource(self._job)
+        # Not to be interrupted: nobody would know of the job that it was about to start.
+        with blaming("submit_job"):
             handler = self._plugin.submit_job(self._job)
         self._is_submitted = True
-        self._job.job_handler = handler
         try:
-            with _blaming("submit_job"):
-                self._keep(handler)
-        except PluginRaised:
-            self._try_to_stop()
+            self._job.job_handler = check_handler(handler)
+            self._keep_handler()
+            self._record.move(RunState.RUNNING)
+            return self._wait()
+        except PluginFailed:
+            stop_job(self._plugin, self._job)
             raise
 
-    def _keep(self, handler: object) -> None:
-        if not isinstance(handler, AbstractJobHandler):
-            raise TypeError(f"it returned a {type(handler).__name__} and not an AbstractJobHandler")
-        check_round_trip(handler, "the handler")
-        write_handler(self._files, handler)
+    def _keep_handler(self) -> None:
+        assert self._job.job_handler is not None
+        try:
+            write_handler(self._files, self._job.job_handler)
+        except OSError as error:  # this process knows it all the same
+            self._say(f"cannot write {self._files.handler}: {error.strerror}")
 
     def _wait(self) -> JobResult:
         handler = self._job.job_handler
         assert handler is not None
-        result: JobResult | None = None
-        try:
-            with self._stops.interrupting(), _blaming("the handler's wait"):
-                while result is None:
-                    result = _checked(handler.wait())
-        except PluginRaised:
-            self._try_to_stop()
-            raise
-        return result
-
-    def _end(self, result: JobResult) -> None:
-        state = RunState.FINISHED if result.is_success else RunState.FAILED
-        if self._record.state is RunState.STARTING and result.is_success:
-            self._record.move(RunState.RUNNING)
-        self._record.move(state, reason=result.reason, exit_code=result.exit_code)
+        while True:
+            with self._stops.interrupting(), blaming("the handler's wait"):
+                answer = handler.wait()
+            if answer is not None:
+                return check_result(answer)
+            with self._stops.interrupting():
+                time.sleep(_PAUSE)
 
     def _stop(self) -> None:
         request = read_stop_request(self._files)
@@ -146,15 +163,8 @@ class Life:
         number = self._stops.signal
         assert number is not None
         self._record.move(RunState.STOPPING, reason=f"asked to stop by {number.name}")
-        stop_and_record(
-            self._record, self._plugin if self._is_submitted else None, self._job, int(number)
-        )
-
-    def _try_to_stop(self) -> None:
-        try:
-            self._plugin.stop_job(self._job)
-        except Exception:  # noqa: BLE001 - the boundary to the plugin; the first fault is reported
-            self._say(traceback.format_exc())
+        submitted = (self._plugin, self._job) if self._is_submitted else None
+        stop_and_record(self._record, submitted, number, self._say)
 
     def _clean_up_occurrence(self) -> None:
         with suppress(CleanupFailed):
@@ -162,47 +172,32 @@ class Life:
             self._owes_cleanup = False
 
     def _clean_up(self) -> None:
+        if self._record.state is RunState.LOST:
+            return  # the job may still run; whoever stops it cleans up
         with suppress(CleanupFailed), self._record.cleaning() as is_due:
             if is_due and self._owes_cleanup:
                 clean_up(self._plugin, self._job, self._say)
 
 
-class CleanupFailed(Exception):
-    """The plugin could not clean up; somebody may try again."""
-
-
 def stop_and_record(
-    record: RunRecord, plugin: AbstractJobPlugin | None, job: BaseJob, signum: int
+    record: RunRecord,
+    submitted: tuple[AbstractJobPlugin, BaseJob] | None,
+    by: signal.Signals,
+    say: Callable[[str], None],
 ) -> None:
-    """From STOPPING to KILLED; without a plugin, nothing was started. If the plugin fails: LOST."""
-    if plugin is not None:
-        try:
-            plugin.stop_job(job)
-        except Exception as error:  # noqa: BLE001 - the boundary to the plugin
-            record.move(
-                RunState.LOST,
-                reason=f"stop_job raised {describe(error)}; its processes may still run",
-            )
-            return
-    record.move(RunState.KILLED, reason="stopped", exit_code=from_signal(signum))
+    """From STOPPING to KILLED. Raises StopFailed."""
+    if submitted is not None:
+        stop_job(*submitted)
+    result = JobResult(from_signal(by), "stopped")
+    started = record.story.started
+    if started is not None:
+        write_result(record.files, Outcome.SIGNALLED, result, started=started, say=say)
+    record.move(RunState.KILLED, reason=result.reason, exit_code=result.exit_code)
 
 
-def clean_up(plugin: AbstractJobPlugin, job: BaseJob, say: Callable[[str], None]) -> None:
-    """Let the plugin clean up; what it raises is said, and becomes CleanupFailed."""
-    try:
-        plugin.cleanup_job(job)
-    except Exception as error:  # the boundary to the plugin
-        say(f"cleanup_job raised {describe(error)}")
-        raise CleanupFailed from error
-
-
-def _checked(answer: object) -> JobResult | None:
-    """What a handler has answered, which need not be what its author promised."""
-    match answer:
-        case None | JobResult(exit_code=int(), reason=str()):
-            return answer
-        case _:
-            raise TypeError(f"it returned {answer!r} and not a JobResult")
+def _sleep_until(due: float) -> None:
+    while (left := due - time.time()) > 0:
+        time.sleep(min(left, _LONGEST_SLEEP))
 
 
 def _next_turn(schedule: Schedule, due: float) -> float:
@@ -210,12 +205,3 @@ def _next_turn(schedule: Schedule, due: float) -> float:
     now = time.time()
     following = schedule.next(due)
     return following if following >= now else schedule.first(now)
-
-
-@contextmanager
-def _blaming(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # the boundary to the plugin
-        traceback.print_exc()
-        raise PluginRaised(f"{what} raised {describe(error)}") from error

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 from dlrover_cli.contracts.jobs import JobResult
@@ -11,24 +13,40 @@ from dlrover_cli.telemetry.run_dir import write_json_atomically
 SCHEMA_VERSION = 1
 
 
-def write_result(files: RunFiles, result: JobResult, *, started: float) -> None:
+class Outcome(StrEnum):
+    """Those that a runner can tell; a launcher knows more."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SIGNALLED = "signalled"
+
+
+def write_result(
+    files: RunFiles,
+    outcome: Outcome,
+    result: JobResult,
+    *,
+    started: float,
+    say: Callable[[str], None],
+) -> None:
     """Write result.json, unless the job has done so itself: the launcher knows more than we do."""
     if files.result.exists():
         return
-    write_json_atomically(
-        files.result,
-        {
-            "schema_version": SCHEMA_VERSION,
-            "run_id": files.run_id,
-            "outcome": "succeeded" if result.is_success else "failed",
-            "exit_code": result.exit_code,
-            "reason": result.reason,
-            "hint": None,
-            "started": started,
-            "ended": time.time(),
-            "run_directory": str(files.path),
-        },
-    )
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": files.run_id,
+        "outcome": outcome.value,
+        "exit_code": result.exit_code,
+        "reason": result.reason,
+        "hint": None,
+        "started": started,
+        "ended": time.time(),
+        "run_directory": str(files.path),
+    }
+    try:
+        write_json_atomically(files.result, document)
+    except OSError as error:  # a full disk does not change how the job ended
+        say(f"cannot write {files.result}: {error.strerror}")
 
 
 def read_result(files: RunFiles) -> dict[str, Any]:
@@ -40,6 +58,9 @@ def read_result(files: RunFiles) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def reason_in(files: RunFiles) -> str:
-    """Why the run ended, in the words of its result file."""
-    return str(read_result(files).get("reason") or "")
+def reason_in(files: RunFiles, result: JobResult) -> str:
+    """Why the run ended so, in the words of its result file, if that tells of the same end."""
+    document = read_result(files)
+    if document.get("exit_code") != result.exit_code:
+        return ""
+    return str(document.get("reason") or "")

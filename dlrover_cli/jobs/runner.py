@@ -8,12 +8,15 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.jobs.ledger import Ledger
+from dlrover_cli.jobs.ledger_file import LedgerError
 from dlrover_cli.jobs.life import Life
 from dlrover_cli.jobs.loading import load_job
 from dlrover_cli.jobs.record import RunRecord
@@ -31,9 +34,7 @@ def main(directory: Path, first: Path) -> None:
     files = RunFiles(directory)
     if not settle(files, RunFiles(first)):
         return
-    state = directory.parent.parent
-    with Ledger.open(state) as ledger:
-        record = RunRecord.open(files, ledger, say)
+    with _ledger(directory.parent.parent) as ledger, RunRecord.open(files, ledger, say) as record:
         try:
             _live(files, record, stops)
         except BaseException as error:
@@ -41,14 +42,25 @@ def main(directory: Path, first: Path) -> None:
             if not record.state.is_over:
                 record.move(RunState.FAILED, reason=f"the runner failed: {error!r}", exit_code=1)
             raise
-        finally:
-            record.close()
 
 
 def say(line: str) -> None:
     """One line for runner.log."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def _ledger(state: Path) -> Iterator[Ledger | None]:
+    """None if it cannot be used: the run's events are enough, and others catch up with them."""
+    try:
+        ledger = Ledger.open(state, say)
+    except LedgerError as error:
+        say(f"{error.message}; the run goes on without it")
+        yield None
+        return
+    with ledger:
+        yield ledger
 
 
 def _live(files: RunFiles, record: RunRecord, stops: StopRequests) -> None:
@@ -64,10 +76,15 @@ def _live(files: RunFiles, record: RunRecord, stops: StopRequests) -> None:
 def _wait_for_others(files: RunFiles, record: RunRecord) -> str | None:
     """Wait until the runs that this one comes after are over; why it may not start, or None."""
     for run_id in record.document.after:
-        other = RunFiles(files.path.parent / run_id)
-        story = wait_for_end(other)
-        if story.state is not RunState.FINISHED:
-            return f"run {run_id}, which it comes after, is {story.state.value}"
+        other = f"run {run_id}, which it comes after,"
+        try:
+            story = wait_for_end(RunFiles(files.path.parent / run_id))
+        except FileNotFoundError:
+            return f"{other} was removed"
+        if story.state is RunState.FINISHED:
+            continue
+        # Nobody has looked at it since its owner has gone.
+        return f"{other} is {story.state.value if story.state.is_over else RunState.LOST.value}"
     return None
 
 

@@ -22,6 +22,16 @@ class StopRequested(BaseException):
     """Passes through a plugin's own ``except Exception``."""
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """A process that is started meanwhile gets no such signal before it listens to them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class StopRequests:
     """Listens to the signals for the rest of the process's life; made in the main thread."""
 
@@ -30,6 +40,7 @@ class StopRequests:
         self._may_interrupt = False
         for number in SIGNALS:
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:

@@ -32,11 +32,11 @@ from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.plugins import PluginSource, find_plugin
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles
-from dlrover_cli.jobs.staging import commit, discard, stage
+from dlrover_cli.jobs.staging import claimed, commit, stage, tell
+from dlrover_cli.jobs.stop_requests import held_back
 from dlrover_cli.plugins.faults import describe, must_propagate, user_frame
-from dlrover_cli.telemetry.events import EventLog
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
-from dlrover_cli.telemetry.run_dir import new_run_id, state_directory
+from dlrover_cli.telemetry.run_dir import state_directory
 
 RUNNER = "dlrover_cli.jobs.runner"
 
@@ -71,21 +71,25 @@ def submit(path: Path, environ: Mapping[str, str], on_problem: Callable[[str], N
     """Submit every job of a file and return at once. A file with a fault leaves nothing behind."""
     job_file = read_job_file(path)
     planned = [_plan(entry, job_file) for entry in job_file.jobs]
+    _refuse_to_wait_for_ever(planned)
     state = state_directory(environ)
     submission_id = secrets.token_hex(4)
-    run_ids = {each.entry.name: new_run_id() for each in planned}
-    files = {name: RunFiles(state / "runs" / run_id) for name, run_id in run_ids.items()}
-    documents = [_document(each, run_ids, files, submission_id) for each in planned]
     try:
-        with Ledger.open(state, on_problem) as ledger:
-            _begin(documents, [files[each.name] for each in documents], ledger, environ, on_problem)
+        with (
+            Ledger.open(state, on_problem) as ledger,
+            claimed(state, len(planned)) as files,
+        ):
+            documents = _documents(planned, files, submission_id)
+            _begin(documents, files, ledger, environ, on_problem)
     except OSError as error:
         raise LaunchError(
             f"the runs cannot be kept under {state}: {error.strerror}",
             hint="set XDG_STATE_HOME to a directory that can be written and has free space",
         ) from error
-    runs = (SubmittedRun(each.run_id, each.name, files[each.name].path) for each in documents)
-    return Submission(submission_id, tuple(runs))
+    runs = zip(documents, files, strict=True)
+    return Submission(
+        submission_id, tuple(SubmittedRun(run.run_id, run.name, each.path) for run, each in runs)
+    )
 
 
 def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
@@ -130,17 +134,38 @@ def _generated(
     return job
 
 
+def _refuse_to_wait_for_ever(planned: Sequence[_Planned]) -> None:
+    """A periodic job ends only when it is stopped, and then it has not succeeded."""
+    periodic = {each.entry.name for each in planned if each.job.job_config.periodic_config}
+    for entry in (each.entry for each in planned):
+        for position, name in enumerate(entry.after):
+            if name in periodic:
+                raise entry.wrong(
+                    f"{entry.name!r} could never start: {name!r}, which it comes after, is "
+                    "periodic and runs until it is stopped",
+                    f"Take {name!r} out of after, or periodic_config out of {name!r}.",
+                    *("after", position),
+                )
+
+
+def _documents(
+    planned: Sequence[_Planned], files: Sequence[RunFiles], submission_id: str
+) -> list[JobDocument]:
+    run_ids = {each.entry.name: run.run_id for each, run in zip(planned, files, strict=True)}
+    return [
+        _document(each, run, run_ids, submission_id)
+        for each, run in zip(planned, files, strict=True)
+    ]
+
+
 def _document(
-    planned: _Planned,
-    run_ids: Mapping[str, str],
-    files: Mapping[str, RunFiles],
-    submission_id: str,
+    planned: _Planned, files: RunFiles, run_ids: Mapping[str, str], submission_id: str
 ) -> JobDocument:
     entry, job, config = planned.entry, planned.job, planned.job.job_config
-    job.job_context.run_id = run_ids[entry.name]
-    job.job_context.run_directory = str(files[entry.name].path)
+    job.job_context.run_id = files.run_id
+    job.job_context.run_directory = str(files.path)
     return JobDocument(
-        run_id=run_ids[entry.name],
+        run_id=files.run_id,
         name=entry.name,
         platform=entry.platform,
         engine=entry.engine,
@@ -170,16 +195,11 @@ def _begin(
         for document, each in zip(documents, files, strict=True):
             stage(each, document)
             runners.append(_spawn(each, files[0], environ))
-            _record_submission(each, runners[-1].pid, on_problem)
+            tell(each, "owned", owner=ProcessIdentity.of(runners[-1].pid))
         for each in files:
             commit(each)
         for each in files:
             RunRecord.open(each, ledger, on_problem).close()  # brings the ledger up to date
-    except BaseException:
-        if not files[0].job.exists():
-            for each in files:
-                discard(each)
-        raise
     finally:
         for runner in runners:
             assert runner.stdin is not None
@@ -189,7 +209,7 @@ def _begin(
 def _spawn(
     files: RunFiles, leader: RunFiles, environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes]":
-    with open(files.runner_log, "ab", opener=_private) as log:
+    with open(files.runner_log, "ab", opener=_private) as log, held_back():
         return subprocess.Popen(
             # -P: the current directory must not be able to shadow the runner's own modules.
             [sys.executable, "-P", "-m", RUNNER, str(files.path), str(leader.path)],
@@ -199,13 +219,6 @@ def _spawn(
             env={**environ, "DLROVER_RUN_ID": files.run_id},
             start_new_session=True,
         )
-
-
-def _record_submission(files: RunFiles, runner: int, on_problem: Callable[[str], None]) -> None:
-    events = EventLog(files.events, files.run_id, on_problem)
-    events.record("submitted", by=ProcessIdentity.own().to_json())
-    events.record("owned", owner=ProcessIdentity.of(runner).to_json())
-    events.close()
 
 
 def _private(path: str, flags: int) -> int:
