@@ -46,7 +46,7 @@ class ProcessIdentity:
         if not self.is_here or self.boot_id != _boot_id():
             return False
         try:
-            return _start_time(self.pid) == self.start_time and _state(self.pid) not in "ZX"
+            return _start_time(self.pid) == self.start_time and not _is_zombie(self.pid)
         except ProcessLookupError:
             return False
 
@@ -81,8 +81,10 @@ def _start_time(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
-def _state(pid: int) -> str:
-    return next(iter(_stat(pid)), "?")
+def _is_zombie(pid: int) -> bool:
+    """A process whose first thread has ended looks like one, and runs as long as others do."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in "ZX" and int(fields[17]) <= 1
 
 
 def _stat(pid: int) -> list[str]:

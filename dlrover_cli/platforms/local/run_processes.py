@@ -123,10 +123,14 @@ def look_at(pid: int) -> Seen | None:
     if content is None:
         return None
     stat = content.rpartition(b")")[2].split()
-    if stat[0] in (b"Z", b"X"):
+    is_headless = stat[0] in (b"Z", b"X")
+    if is_headless and int(stat[17]) <= 1:
         return None
+    # The first thread of a process may end before the others, and is a zombie until they have.
+    tasks = _tasks(pid) if is_headless else [str(pid)]
+    run_id = next(filter(None, (_run_id_of(task) for task in tasks)), None)
     identity = replace(_this_process(), pid=pid, start_time=int(stat[19]))
-    return Seen(identity, int(stat[1]), int(stat[2]), int(stat[3]), _run_id_of(pid))
+    return Seen(identity, int(stat[1]), int(stat[2]), int(stat[3]), run_id)
 
 
 def _follows(seen: Seen, found: Mapping[int, Seen]) -> bool:
@@ -146,8 +150,15 @@ def _pids() -> list[int]:
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
-def _run_id_of(pid: int) -> str | None:
-    environ = _read(f"/proc/{pid}/environ")
+def _tasks(pid: int) -> list[str]:
+    try:
+        return [f"{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _run_id_of(task: str) -> str | None:
+    environ = _read(f"/proc/{task}/environ")
     if environ is None or _PREFIX not in environ:
         return None
     for entry in environ.split(b"\0"):

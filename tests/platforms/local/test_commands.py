@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from dlrover_cli.errors import ConfigError
+from dlrover_cli.contracts.jobs import JobResult
+from dlrover_cli.errors import ConfigError, LaunchError
+from dlrover_cli.platforms.local import local_job
 from dlrover_cli.platforms.local.command_engine import LocalCommandPlugin
 from dlrover_cli.platforms.local.local_job import LocalJob
 from dlrover_cli.platforms.local.python_engine import LocalPythonPlugin
@@ -123,6 +125,34 @@ class TestEndings:
             assert is_alive(pid)
         finally:
             os.kill(pid, signal.SIGKILL)
+
+    def test_a_job_whose_handler_was_never_written_can_be_stopped(self, jobs: LocalJobs) -> None:
+        run = jobs.start(COMMAND, command=["sleep", "1000"])
+        handler = run.handler
+        run.job.job_handler = None
+        assert run.elsewhere("stop") == "stopped"
+        assert handler.wait(60) == JobResult(143, "killed by SIGTERM")
+
+    def test_a_job_of_another_host_is_not_stopped_from_here(self, jobs: LocalJobs) -> None:
+        run = jobs.start(COMMAND, command=["sleep", "1000"])
+        assert run.handler.process is not None
+        run.handler.process["host"] = "far-away"
+        try:
+            with pytest.raises(LaunchError, match="run on far-away and cannot be ended from here"):
+                run.stop()
+        finally:
+            run.handler.process["host"] = socket.gethostname()
+
+    def test_what_could_not_be_ended_is_named(
+        self, jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = jobs.start(COMMAND, command=["sleep", "1000"])
+        main = run.handler.main
+        assert main is not None
+        monkeypatch.setattr(local_job, "stop_tree", lambda *_, **__: (main,))
+        with pytest.raises(LaunchError, match=f"not even by SIGKILL: process {main.pid}$"):
+            run.stop()
+        monkeypatch.undo()
 
     def test_a_stopped_job_has_the_time_that_it_asked_for(self, jobs: LocalJobs) -> None:
         code = (

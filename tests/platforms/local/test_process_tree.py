@@ -11,6 +11,7 @@ import pytest
 
 from dlrover_cli.platforms.local.process_tree import find_processes, stop_tree
 from dlrover_cli.platforms.local.run_processes import own_line
+from tests.harness.processes import process_info
 from tests.harness.waiting import eventually
 from tests.platforms.local.job_processes import JobProcesses, all_gone
 
@@ -190,6 +191,23 @@ class TestResistance:
         processes.ready("main")
         assert stop_tree(processes.run_id, [main], grace=0) == ()
         assert all_gone(main, bare)
+
+    def test_a_process_whose_first_thread_has_ended_is_no_zombie(
+        self, processes: JobProcesses
+    ) -> None:
+        processes.start(
+            "import ctypes, threading\n"
+            "libc = ctypes.CDLL(None); ignore_term(); ready('main')\n"
+            "threading.Thread(target=libc.pause).start()\n"
+            "libc.pthread_exit(None)"
+        )
+        main = processes.ready("main")
+        eventually(lambda: process_info(main.pid).state == "Z", what="its first thread has ended")
+        assert main.is_alive()
+        assert find_processes(processes.run_id) == (main,)
+        assert stop_tree(processes.run_id, [], grace=0) == ()
+        assert processes.children[0].wait() == -signal.SIGKILL
+        assert not main.is_alive()
 
     def test_what_is_started_on_the_way_out_is_ended(self, processes: JobProcesses) -> None:
         main = processes.start(
