@@ -279,6 +279,7 @@ _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS
 _TOLD = [name for name in COLUMNS if name not in ("run_id", "size")]
 _UPSERT = (
     f"{_INSERT} ON CONFLICT (run_id) DO UPDATE SET is_settled = 0, "
+    "cleaner = CASE WHEN excluded.is_cleaned THEN NULL ELSE cleaner END, "
     + ", ".join(f"{name} = excluded.{name}" for name in _TOLD)
     + " WHERE excluded.steps > runs.steps"
 )

@@ -159,7 +159,6 @@ def _prepare(connection: "Connection", path: Path) -> None:
             hint="use that version, or set XDG_STATE_HOME to another directory",
         )
     _choose_journal(connection, path)
-    connection.execute("PRAGMA synchronous = NORMAL")
     if version == 0:
         _make_tables(connection)
 
@@ -175,11 +174,16 @@ def _make_tables(connection: "Connection") -> None:
 
 
 def _choose_journal(connection: "Connection", path: Path) -> None:
-    """Write-ahead needs memory that all processes share: not between the hosts of a network."""
-    wanted = "delete" if is_on_network(path.parent) else "wal"
+    """Write-ahead needs memory that all processes share: not between the hosts of a network.
+
+    There, writers would also hold each other up for as long as a server takes to reach its disk. A
+    power cut may then cost the ledger, and it is built anew.
+    """
+    wanted, syncs = ("delete", "OFF") if is_on_network(path.parent) else ("wal", "NORMAL")
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     if mode != wanted:
         connection.execute(f"PRAGMA journal_mode = {wanted}")
+    connection.execute(f"PRAGMA synchronous = {syncs}")
 
 
 @contextmanager
@@ -211,4 +215,6 @@ def _sentence(path: Path, error: "Error") -> LedgerError:
             f"the ledger {path} was locked by others for more than {BUSY_SECONDS:g} s",
             hint="see which process has it open with: fuser -v " + str(path),
         )
+    if not os.access(path.parent, os.W_OK):  # which SQLite puts in other words each time
+        text = "its directory cannot be written"
     return LedgerError(f"the ledger {path} cannot be used: {text}", hint=_HINT)

@@ -34,9 +34,9 @@ class RunRow:
     size: int | None
     """In bytes, as of the last time that somebody looked."""
     is_cleaned: bool
-    steps: int
-    """How many steps of the run's story it has seen."""
     directory: Path
+    steps: int = 0
+    """How many steps of the run's story it has seen."""
 
 
 COLUMNS = tuple(field.name for field in fields(RunRow) if field.name != "directory")
