@@ -6,6 +6,7 @@ module is imported when the command is named: what one of them needs costs the o
 
 import os
 import sys
+from io import TextIOWrapper
 from signal import SIGINT
 from typing import Annotated, Any, NoReturn
 
@@ -67,6 +68,9 @@ def console() -> NoReturn:
     """The console script `dlrover-job`."""
     if os.environ.get(COMPLETE_VARIABLE):
         _complete()
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A path or a reason may have characters that this terminal's encoding does not know.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_exit_code())
 
 

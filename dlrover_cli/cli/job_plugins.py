@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlrover_cli.cli.job_group import command, command_group
 from dlrover_cli.cli.output import Cell, Column, Output, print_document, print_rows, remark
+from dlrover_cli.cli.words import one_line
 
 if TYPE_CHECKING:
     from dlrover_cli.jobs.plugins import InstalledPlugin
@@ -73,5 +74,5 @@ def _cells(plugin: "InstalledPlugin") -> list[Cell]:
         Cell(plugin.value),
         Cell(f"{plugin.distribution} {plugin.version}"),
         Cell(f"{plugin.import_seconds * 1000:.0f} ms"),
-        Cell("" if plugin.error is None else plugin.error.message, "red"),
+        Cell("" if plugin.error is None else one_line(plugin.error.message), "red"),
     ]

@@ -55,7 +55,7 @@ def _print_section(heading: str, lines: Iterable[str]) -> None:
 
 def _facts(row: RunRow, details: Mapping[str, Any]) -> list[tuple[str, str]]:
     now = time.time()
-    hint = (details["result"] or {}).get("hint") or ""
+    hint = words.one_line((details["result"] or {}).get("hint") or "")
     return [
         ("Run", row.run_id),
         ("Job", row.name),
@@ -89,7 +89,7 @@ def _owner(row: RunRow) -> str:
 def _event_line(event: Mapping[str, Any]) -> str:
     when, data = event["time"], event["data"]
     at = words.moment(when) if isinstance(when, int | float) else "?"
-    told = [str(data.get("reason") or "")]
+    told = [words.one_line(str(data.get("reason") or ""))]
     match event["kind"]:
         case "state":
             what = str(data.get("to"))

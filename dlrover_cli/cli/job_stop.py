@@ -1,6 +1,7 @@
 """`dlrover-job stop`: end runs, wherever they were started."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -82,7 +83,8 @@ def _stop(
     asked = [stop(row, wait=False) for row in rows]
     for row in asked:
         if row.state not in ENDED:
-            wait_for_end(RunFiles(row.directory), grace)
+            with suppress(FileNotFoundError):  # cleaned up as soon as it was over
+                wait_for_end(RunFiles(row.directory), grace)
     # Most have ended by now, and that is all that is seen of them.
     return [stop(row, wait=True) if row.state not in ENDED else row for row in asked]
 

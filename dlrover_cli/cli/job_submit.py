@@ -11,7 +11,7 @@ import typer
 
 from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Format, Output, print_document, remark
-from dlrover_cli.cli.run_ids import opened_ledger
+from dlrover_cli.cli.run_ids import complain_about_size, opened_ledger
 from dlrover_cli.cli.run_view import as_document, end_of
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.jobs.ledger import RunRow
@@ -47,8 +47,11 @@ def submit_jobs(
             print(run.run_id, run.name, flush=True)
     if wait:
         return _wait(submission, output)
+    with opened_ledger() as (ledger, _):
+        rows = [ledger.row(run.run_id) for run in submission.runs]
+        complain_about_size(ledger)
     if output is not None:
-        _print_rows(submission, _rows(submission.runs), output)
+        _print_rows(submission, rows, output)
     else:
         _tell_what_is_next(submission.runs)
     return ExitCode.SUCCESS

@@ -66,7 +66,7 @@ def print_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Non
         _print_table(columns, rows)
         return
     lines = [[column.heading.upper() for column in columns]]
-    lines += [[" ".join(cell.text.split()) or NOTHING for cell in row] for row in rows]
+    lines += [[cell.text or NOTHING for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dlrover_cli.cli.output import remark
-from dlrover_cli.errors import UsageError
+from dlrover_cli.errors import ConfigError, UsageError
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger, RunRow
 from dlrover_cli.jobs.sizes import complaint_about_size
@@ -33,7 +33,10 @@ def opened_ledger() -> Iterator[tuple[Ledger, Path]]:
 
 def complain_about_size(ledger: Ledger) -> None:
     """Say in one line if past runs take more space than they may."""
-    complaint = complaint_about_size(ledger, os.environ)
+    try:
+        complaint = complaint_about_size(ledger, os.environ)
+    except ConfigError as error:
+        complaint = error.message  # no reason not to do what was asked for
     if complaint is not None:
         remark(complaint)
 

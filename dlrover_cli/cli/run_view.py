@@ -1,7 +1,7 @@
 """How a run looks in a list and as a document."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlrover_cli.cli import words
@@ -37,7 +37,8 @@ STYLES = {
 def print_runs(rows: Sequence[RunRow]) -> None:
     """One line for each."""
     now = time.time()
-    print_rows(COLUMNS, [_cells(row, now) for row in rows])
+    names = {row.run_id: row.name for row in rows}
+    print_rows(COLUMNS, [_cells(row, now, names) for row in rows])
 
 
 def as_document(row: RunRow) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def result(row: RunRow) -> str:
     """Exit code and reason, as far as there is one."""
     code = "" if row.exit_code is None else f"exit {row.exit_code}"
     reason = "" if row.reason == f"exited with code {row.exit_code}" else row.reason
-    return ": ".join(filter(None, (code, reason)))
+    return ": ".join(filter(None, (code, words.one_line(reason))))
 
 
 def end_of(row: RunRow) -> str:
@@ -88,8 +89,10 @@ def engine(row: RunRow) -> str:
     return row.engine if row.platform == "local" else f"{row.platform}/{row.engine}"
 
 
-def _cells(row: RunRow, now: float) -> list[Cell]:
+def _cells(row: RunRow, now: float, names: Mapping[str, str]) -> list[Cell]:
     told = result(row)
+    if not told and row.state is RunState.PENDING and row.after:
+        told = "after " + ", ".join(names.get(run_id, run_id) for run_id in row.after)
     if len(told) > LONGEST_REASON:
         told = told[: LONGEST_REASON - 1].rstrip() + "…"
     return [

@@ -31,6 +31,11 @@ def moment(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
+def one_line(text: str) -> str:
+    """Without line ends, and without what a terminal might take for a command."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
 def counted(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

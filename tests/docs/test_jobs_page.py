@@ -1,0 +1,69 @@
+"""docs/jobs.md: its commands do what it shows, and its tables say what the code has."""
+
+import re
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dlrover_cli.cli.job import COMMANDS
+from dlrover_cli.cli.run_view import as_document
+from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.jobs.states import RunState
+from tests.cli.test_job_list import past_run
+from tests.docs.console import Block, prepare, read_page, run_block
+from tests.harness.launcher import Finished
+
+ROOT = Path(__file__).parents[2]
+PAGE = read_page(ROOT / "docs" / "jobs.md")
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in PAGE.blocks])
+def test_the_commands_do_what_the_page_shows(
+    block: Block, launch: Callable[..., Finished], tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    prepare(PAGE, nothing, tmp_path / "typed")
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    problems = run_block(block, tmp_path / "typed", launch, {"PATH": path})
+    assert not problems, "\n".join(problems)
+
+
+def test_every_command_about_runs_is_typed_on_the_page() -> None:
+    for name in COMMANDS:
+        if name not in ("failover", "rendezvous"):
+            assert any(block.mentions(f"dlrover-job {name}") for block in PAGE.blocks), name
+
+
+def test_links_lead_to_files() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", PAGE.text):
+        assert (ROOT / "docs" / target).exists(), target
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of all tables below a heading, without the tables' own headings."""
+    section = re.split(rf"^#+ {re.escape(heading)}$", PAGE.text, flags=re.MULTILINE)[1]
+    lines = re.split(r"^#", section, flags=re.MULTILINE)[0].splitlines()
+    bodies = [
+        line for above, line in pairwise(lines) if line.startswith("| ") and above.startswith("|")
+    ]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in bodies]
+
+
+def test_the_table_of_states_has_them_all() -> None:
+    assert [row[0].strip("`") for row in rows("List")] == [state.value for state in RunState]
+
+
+def test_the_table_of_a_runs_keys_has_them_all() -> None:
+    run = as_document(past_run(Path("/state"), "20250101-000000-abcdef", 1.0))
+    told = {name for row in rows("For scripts") for name in re.findall(r"`(\w+)`", row[0])}
+    assert told == set(run) | {"submit", "list", "show", "stop", "cleanup"}
+
+
+def test_the_exit_codes_are_those_that_there_are() -> None:
+    told = [row[0] for row in rows("Exit codes")]
+    known = [ExitCode.SUCCESS, ExitCode.FAILURE, ExitCode.USAGE]
+    assert told == [*(str(int(code)) for code in known), "130", "the job's own"]
