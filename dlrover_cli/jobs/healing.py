@@ -61,15 +61,18 @@ def _heal(
         on_problem(f"{error.message}; what it shows may be old")
 
 
-def is_abandoned(story: Story, now: float) -> bool:
-    """Whether nobody is left who could bring the run to its end."""
+def is_abandoned(story: Story, submitted: float, now: float) -> bool:
+    """Whether nobody is left who could bring the run to its end.
+
+    ``submitted`` is what its document says, which is written before the first event.
+    """
     if story.state.is_over:
         return False
     if story.owner is not None:
         return not may_live(story.owner)
     if story.submitter is not None and may_live(story.submitter):
         return False
-    return story.submitted is None or now - story.submitted > GRACE_SECONDS
+    return now - submitted > GRACE_SECONDS
 
 
 def _run_directories(runs: Path) -> set[str]:
@@ -134,7 +137,7 @@ def _catch_up(
             continue
         if story.steps > row.steps and (document := _document(files)):
             ledger.keep(row_of(document, story, files.path))
-        if is_abandoned(story, now()):
+        if is_abandoned(story, row.submitted, now()):
             story = _lost(files, ledger, on_problem, now) or story
         stories[row.run_id] = story
     _settle(ledger, state, stories)
@@ -179,7 +182,7 @@ def _lost(
         record.move(
             RunState.LOST,
             reason=_how_lost(record.story),
-            when=lambda story: is_abandoned(story, now()),
+            when=lambda story: is_abandoned(story, document.submitted, now()),
         )
         return record.story
 

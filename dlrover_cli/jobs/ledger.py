@@ -132,16 +132,6 @@ class Ledger:
             )
             connection.execute(_UPSERT, to_columns(now))
 
-    def set_owner(self, run_id: str, owner: ProcessIdentity) -> None:
-        self._update(run_id, "owner = ?, is_settled = 0", process_text(owner))
-
-    def set_cleaned(self, run_id: str) -> None:
-        self._update(run_id, "is_cleaned = 1, cleaner = NULL")
-
-    def set_size(self, run_id: str, size: int) -> None:
-        """Remember how many bytes the files of a run take."""
-        self._update(run_id, "size = ?", size)
-
     def claim_cleanup(self, run_id: str, by: ProcessIdentity) -> bool:
         """Whether ``by`` is the one to clean up: nobody has, and nobody who lives is about to."""
         with self._file.writing() as connection:
@@ -160,7 +150,8 @@ class Ledger:
 
     def release_cleanup(self, run_id: str) -> None:
         """Let somebody else try."""
-        self._update(run_id, "cleaner = NULL")
+        with self._file.writing() as connection:
+            connection.execute("UPDATE runs SET cleaner = NULL WHERE run_id = ?", (run_id,))
 
     def settle(self, settled: Iterable[tuple[str, int, int]]) -> None:
         """Healing may pass these runs by: by their ids, how many steps they have, and their sizes.
@@ -252,14 +243,6 @@ class Ledger:
         if values is None:
             raise UnknownRun(run_id)
         return from_columns(values, self._runs)
-
-    def _update(self, run_id: str, changes: str, *values: Any) -> None:
-        with self._file.writing() as connection:
-            done = connection.execute(
-                f"UPDATE runs SET {changes} WHERE run_id = ?", (*values, run_id)
-            )
-            if done.rowcount == 0:
-                raise UnknownRun(run_id)
 
 
 def _where_state(states: Iterable[RunState] | None) -> tuple[str, list[str]]:

@@ -138,15 +138,13 @@ def _connected(path: Path) -> "Connection":
 
 
 def _is_sound(path: Path) -> bool:
-    from sqlite3 import DatabaseError
-
     if not path.exists():
         return True  # gone already; whoever needs it makes a new one
     try:
-        with closing(_connected(path)) as connection:
+        with making_sentences(path), closing(_connected(path)) as connection:
             connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs LIMIT 0")
             return connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
-    except DatabaseError:
+    except LedgerBroken:
         return False
 
 
@@ -188,12 +186,16 @@ def _choose_journal(connection: "Connection", path: Path) -> None:
 
 @contextmanager
 def _one_at_a_time(path: Path) -> Iterator[None]:
-    """For making the file and moving it away; the lock goes with the process."""
+    """For making the file and moving it away; the lock goes with the process.
+
+    SQLite has locks of its own: without this one, a file may be moved away twice.
+    """
     lock = os.open(
         path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)

@@ -87,13 +87,7 @@ class RunRecord:
 
     def own(self, owner: ProcessIdentity, *, when: Callable[[Story], bool] | None = None) -> bool:
         """From now on the run is the matter of this process; False if ``when`` is against it."""
-        with self._journal.alone():
-            if when is not None and not when(self._journal.story):
-                return False
-            self._journal.append("owned", owner=owner.to_json())
-            row = self.row
-        self._in_ledger(lambda ledger: ledger.keep(row))
-        return True
+        return self._tell("owned", when, owner=owner.to_json())
 
     def move(
         self,

@@ -110,44 +110,48 @@ def test_a_run_whose_owner_lives_or_may_live_is_left_alone(
     assert ledger.row("r1").state is RunState.RUNNING
 
 
-def submitted_by(state: Path, submitter: ProcessIdentity, run_id: str = "r1") -> float:
-    """A run that nobody owns; when it was submitted."""
+SUBMITTED = 1_000_000.0
+
+
+def submitted_by(state: Path, submitter: ProcessIdentity | None, run_id: str = "r1") -> RunFiles:
+    """A run that nobody owns."""
     files = RunFiles.of(state, run_id)
     files.path.mkdir(parents=True)
-    files.job.write_text(json.dumps(document(run_id).to_json()))
-    log = EventLog(files.events, run_id, print)
-    log.record("submitted", by=submitter.to_json())
-    log.close()
-    submitted = read_story(files.events).submitted
-    assert submitted is not None
-    return submitted
+    files.job.write_text(json.dumps(document(run_id, submitted=SUBMITTED).to_json()))
+    if submitter is not None:
+        log = EventLog(files.events, run_id, print)
+        log.record("submitted", by=submitter.to_json())
+        log.close()
+    return files
 
 
-def test_a_run_that_nobody_owns_is_lost_when_its_submitter_is(state: Path, ledger: Ledger) -> None:
-    submitted = submitted_by(state, ended_process())
-    heal(ledger, state, now=lambda: submitted + GRACE_SECONDS - 1)
+@pytest.mark.parametrize(
+    "submitter, why",
+    [
+        (ended_process, "ended while it submitted the run"),
+        (restarted_host, "was restarted"),
+        (lambda: None, "nobody took it over"),  # its first event is yet to be written
+    ],
+)
+def test_a_run_that_nobody_owns_is_lost_when_its_submitter_is(
+    state: Path, ledger: Ledger, submitter: Callable[[], ProcessIdentity | None], why: str
+) -> None:
+    files = submitted_by(state, submitter())
+    heal(ledger, state, now=lambda: SUBMITTED + GRACE_SECONDS - 1)
     assert ledger.row("r1").state is RunState.PENDING
-    heal(ledger, state, now=lambda: submitted + GRACE_SECONDS + 1)
+    heal(ledger, state, now=lambda: SUBMITTED + GRACE_SECONDS + 1)
     assert ledger.row("r1").state is RunState.LOST
-    assert "while it submitted the run" in ledger.row("r1").reason
+    assert why in ledger.row("r1").reason
+    assert read_story(files.events).state is RunState.LOST
 
 
 @pytest.mark.parametrize("submitter", [ProcessIdentity.own, elsewhere])
 def test_a_run_that_nobody_owns_waits_for_its_submitter(
     state: Path, ledger: Ledger, submitter: Callable[[], ProcessIdentity]
 ) -> None:
-    submitted = submitted_by(state, submitter())
-    heal(ledger, state, now=lambda: submitted + 1e9)
+    submitted_by(state, submitter())
+    heal(ledger, state, now=lambda: SUBMITTED + 1e9)
     assert ledger.row("r1").state is RunState.PENDING
-
-
-def test_a_run_of_which_only_the_document_was_written_is_lost(state: Path, ledger: Ledger) -> None:
-    files = RunFiles.of(state, "r1")
-    files.path.mkdir(parents=True)
-    files.job.write_text(json.dumps(document("r1").to_json()))
-    heal(ledger, state)
-    assert ledger.row("r1").state is RunState.LOST
-    assert ledger.row("r1").reason == "nobody took it over"
 
 
 def test_an_owner_that_comes_meanwhile_saves_the_run(

@@ -166,6 +166,20 @@ def test_one_that_breaks_while_it_is_in_use_is_told_and_replaced(state: Path) ->
     assert len(problems) == 1
 
 
+def test_a_sound_one_is_not_moved_aside_because_others_have_it_locked(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_file, "is_on_network", lambda directory: True)
+    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.01)
+    Ledger.open(state).close()
+    with closing(sqlite3.connect(state / "ledger.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LaunchError, match="was locked by others"):
+            ledger_file.set_aside(state / "ledger.db", LedgerBroken("it seems to be broken"))
+    assert ledger_file.set_aside(state / "ledger.db", LedgerBroken("x")).startswith("x; another")
+    assert not list(state.glob("*.broken-*"))
+
+
 def test_a_ledger_that_was_removed_is_made_again_by_who_has_it_open(state: Path) -> None:
     with Ledger.open(state) as ledger:
         ledger.add(row(state, "r1"))
