@@ -115,7 +115,8 @@ class LaunchBuilder:
         for worker in group.workers:
             directory = base / str(worker.global_rank)
             try:
-                directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+                base.mkdir(parents=True, exist_ok=True, mode=0o700)
+                directory.mkdir(exist_ok=True, mode=0o700)
             except OSError as error:
                 self._say(f"cannot keep facts about workers in {directory}: {error.strerror}")
                 return {}

@@ -39,7 +39,8 @@ class RunLogsSpecs(LogsSpecs):
         tees = to_map(self._tee, len(envs))
         for local_rank, env in envs.items():
             directory = attempt / env["RANK"]
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
+            directory.mkdir(exist_ok=True, mode=0o700)
             shown = not self._local_ranks_filter or local_rank in self._local_ranks_filter
             for std, name, files, teed in (
                 (Std.OUT, "stdout.log", dest.stdouts, dest.tee_stdouts),

@@ -91,11 +91,10 @@ class RunDirectory:
 
 
 def create_run_directory(
-    environ: Mapping[str, str], on_problem: Callable[[str], None], run_id: str | None = None
+    environ: Mapping[str, str], on_problem: Callable[[str], None], agent: str | None = None
 ) -> RunDirectory:
     """Make the directory of a new run; fall back to a temporary one, saying so in one line."""
-    run_id = run_id or new_run_id()
-    agent = _agent_name()
+    run_id, agent = new_run_id(), agent or _agent_name()
     state = state_directory(environ)
     try:
         return _create(state / "runs", run_id, agent, on_problem)
@@ -151,7 +150,8 @@ def _agent_name() -> str:
 
 
 def _create(runs: Path, run_id: str, agent: str, on_problem: Callable[[str], None]) -> RunDirectory:
-    runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in (runs.parent, runs):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory = RunDirectory(runs / run_id, run_id, agent, on_problem)
     for path in (directory.path, directory.path / "nodes", directory.node):
         path.mkdir(mode=0o700, exist_ok=True)
