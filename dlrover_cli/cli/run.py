@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -77,12 +78,27 @@ def _prepare(argv: list[str]) -> "Launch | None":
     except UsageError as error:
         explain(error)
         raise SystemExit(int(error.exit_code)) from None
+    if settings.platform != "local":
+        _run_on_platform(settings, argv)
+        return None
     if settings.dry_run:
         _show_plan(settings)
         raise SystemExit(int(ExitCode.SUCCESS))
     from dlrover_cli.launch.run import prepare
 
     return prepare(settings, argv)
+
+
+def _run_on_platform(settings: LaunchSettings, argv: list[str]) -> None:
+    """Every platform has a module with these two functions; it is loaded when it is named."""
+    platform = import_module(f"dlrover_cli.platforms.{settings.platform}.launch")
+    check_settings(settings)
+    if not settings.dry_run:
+        platform.launch(settings, argv)
+        return
+    with printing():
+        print(platform.plan(settings, argv), end="")
+    raise SystemExit(int(ExitCode.SUCCESS))
 
 
 def _exit(code: int) -> NoReturn:

@@ -43,7 +43,7 @@ def launch_arguments(properties: Mapping[str, Any], where: Callable[[str], str])
     args = _args(given.get(ARGS, []), _property(ARGS, where))
     settings: dict[str, Any] = {**values, "training_script": script, "sources": sources}
     check_settings(LaunchSettings(**settings))
-    options = [text for name, value in values.items() for text in _options(_BY_NAME[name], value)]
+    options = [text for name, value in values.items() for text in options_of(_BY_NAME[name], value)]
     return (*options, "--", script, *args)
 
 
@@ -100,13 +100,14 @@ def _value(setting: Setting, value: object, source: _Property) -> Value:
 def _read_back(setting: Setting, texts: tuple[str, ...], source: _Property) -> tuple[str, ...]:
     """What the launcher would make of the options for these."""
     found: list[str] = []
-    for option in _options(setting, texts):
+    for option in options_of(setting, texts):
         read = read_text(setting, option.partition("=")[2], source)
         found += read if isinstance(read, tuple) else ()
     return tuple(found)
 
 
-def _options(setting: Setting, value: Value) -> list[str]:
+def options_of(setting: Setting, value: Value) -> list[str]:
+    """The options of `dlrover-run` that set it to this value."""
     match value:
         case bool():
             return [setting.option] if value else []

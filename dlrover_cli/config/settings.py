@@ -21,6 +21,7 @@ class Panel(Enum):
     RENDEZVOUS = "Rendezvous"
     RESTARTS = "Restarts and shutdown"
     LOGS = "Logs"
+    PLATFORM = "Platform"
     FAILOVER = "Failover"
     PLUGINS = "Plugins"
     INSPECT = "Inspect"
@@ -378,6 +379,63 @@ class LaunchSettings:
         torchrun=False,
     )
 
+    # Platform
+    platform: str = setting(
+        "local",
+        panel=Panel.PLATFORM,
+        about="Where the nodes are: this one, or those of an engine, all by one command.",
+        metavar="NAME",
+        choices=("local", "ray", "slurm", "kubernetes"),
+        torchrun=False,
+    )
+    resources: str = setting(
+        "",
+        panel=Panel.PLATFORM,
+        about="What each node has to offer, such as cpu=4,memory=8Gi,nvidia.com/gpu=8.",
+        metavar="NAME=QUANTITY,...",
+        default_text="one CPU per worker",
+        torchrun=False,
+    )
+    ray_address: str = setting(
+        "",
+        panel=Panel.PLATFORM,
+        about="The Ray cluster; 'local' starts one on this machine for the job.",
+        metavar="ADDRESS",
+        default_text="RAY_ADDRESS, else the one at hand",
+        torchrun=False,
+    )
+    slurm_arg: tuple[str, ...] = setting(
+        (),
+        panel=Panel.PLATFORM,
+        about="An option of sbatch, such as partition=gpu; repeat it for more.",
+        metavar="KEY=VALUE",
+        torchrun=False,
+        repeatable=True,
+        whole=True,
+    )
+    k8s_image: str = setting(
+        "",
+        panel=Panel.PLATFORM,
+        about="The container image that has the script and dlrover-run in it.",
+        metavar="IMAGE",
+        torchrun=False,
+    )
+    k8s_namespace: str = setting(
+        "default",
+        panel=Panel.PLATFORM,
+        about="Where the objects of the job are made.",
+        metavar="NAME",
+        torchrun=False,
+    )
+    k8s_kind: str = setting(
+        "job",
+        panel=Panel.PLATFORM,
+        about="What the job is: a Job of Kubernetes itself, or one of Volcano.",
+        metavar="KIND",
+        choices=("job", "volcano"),
+        torchrun=False,
+    )
+
     # Inspect
     dry_run: bool = setting(
         False,
@@ -449,6 +507,8 @@ class Setting:
     """A text that may be a plain number in a config file."""
     repeatable: bool = False
     """Adds up when repeated, where the last one wins otherwise."""
+    whole: bool = False
+    """A repeatable one that is not split at commas."""
 
     @property
     def key(self) -> str:

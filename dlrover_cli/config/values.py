@@ -81,6 +81,8 @@ def _checked_choice(setting: Setting, text: str, source: Source) -> str:
 
 
 def _listed(setting: Setting, text: str) -> tuple[str, ...]:
+    if setting.whole:
+        return (text,)
     if setting.repeatable:
         return tuple(item.strip() for item in text.split(",") if item.strip())
     # As torchrun: a doubled comma is a comma, a single one separates. NUL cannot be in an argument.

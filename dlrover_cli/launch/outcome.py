@@ -51,13 +51,15 @@ class RunReport:
     run_directory: RunDirectory | None = None
     result_name: str = "result.json"
     """Where the result is, below the run directory."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What is known from elsewhere, such as the nodes of a job; ours goes before."""
     counters: "Counters | None" = None
     ending: "Ending | None" = None
 
     def document(self, error: BaseException | None) -> dict[str, Any]:
         """The result, for people and programs."""
         code = ExitCode.SUCCESS if error is None else exit_code_of(error)
-        document: dict[str, Any] = {
+        document: dict[str, Any] = dict(self.details) | {
             "schema_version": SCHEMA_VERSION,
             "run_id": None if self.run_directory is None else self.run_directory.run_id,
             "outcome": _outcome(error),

@@ -75,20 +75,21 @@ def open_session(
     *,
     resume: Resume | None = None,
     given: GivenRun | None = None,
+    agent: str | None = None,
 ) -> Session:
     """Make the run directory and start the journals, or go on with those of a run that is there.
 
-    ``name`` is what `dlrover-job list` shows.
+    ``name`` is what `dlrover-job list` shows; ``agent`` what our directory in the run is called.
     """
     if resume is not None:
         return _reopen(report, say, resume)
     life = None
     if given is None:
-        directory = create_run_directory(environ, say)
+        directory = create_run_directory(environ, say, agent)
         life = _begin_life(directory, argv, name, say)
     else:
         path = Path(given.run_directory)
-        directory = join_run_directory(path, given.run_id, given.agent, say)
+        directory = join_run_directory(path, given.run_id, agent or given.agent, say)
         report.result_name = given.result_name
     report.run_directory = directory
     events = EventLog(directory.events, directory.run_id, say)

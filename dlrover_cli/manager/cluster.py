@@ -1,0 +1,68 @@
+"""An engine as the manager needs it: which nodes there are, and an agent's process on one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Post = Callable[[object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine that agents may run on."""
+
+    id: str
+    """What the engine calls it; another one after a replacement, or the same."""
+    hostname: str
+    address: str
+    """Where other nodes reach it."""
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """All nodes that are healthy now."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnded:
+    """The process of an agent is gone; None if nobody knows how it ended."""
+
+    agent: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLost:
+    """The engine itself cannot be reached any more, or wants the job to end."""
+
+    reason: str
+    exit_code: int
+
+
+class Cluster(Protocol):
+    """Posts NodesChanged, AgentEnded and ClusterLost; none of its methods waits for an agent."""
+
+    def open(self, post: Post) -> None:
+        """Begin to post. The nodes of now come first. Raises DlroverError."""
+        ...
+
+    def start(
+        self, node: Node, agent: str, argv: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        """Start an agent's process. One that cannot be started has ended."""
+        ...
+
+    def stop(self, agent: str) -> None:
+        """Ask an agent to end in good order."""
+        ...
+
+    def kill(self, agent: str) -> None:
+        """End an agent and all that it started, as far as the engine can reach it."""
+        ...
+
+    def close(self) -> None:
+        """End what is left and let go of the engine."""
+        ...

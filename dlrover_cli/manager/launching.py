@@ -1,0 +1,201 @@
+"""One managed run from its settings to its end: store, leashes, manager, result.
+
+A platform brings a cluster. All else is the same wherever the job runs, and as on one machine: the
+run directory, the result file, the exit codes.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlrover_cli.config.derive import parse_nnodes
+from dlrover_cli.config.properties import options_of
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.failover.decide import Counters
+from dlrover_cli.launch import given_run
+from dlrover_cli.launch.command import launcher_command
+from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.launch.outcome import RunReport, reporting
+from dlrover_cli.launch.run import say
+from dlrover_cli.launch.script import name_of_script
+from dlrover_cli.launch.session import Session, open_session
+from dlrover_cli.leash import wire
+from dlrover_cli.leash.server import LeashServer
+from dlrover_cli.leash.wire import LeashAddress
+from dlrover_cli.manager.cluster import Cluster, Node
+from dlrover_cli.manager.manager import JobOutcome, Manager, ManagerOptions
+from dlrover_cli.manager.placing import Demand
+from dlrover_cli.manager.replacing import NoReplacer, Replacer
+from dlrover_cli.rendezvous.store_host import StoreHost
+from dlrover_cli.workers.inbox import Inbox
+
+AGENT = "manager"
+_MARGIN_SECONDS = 15.0
+_FROM_AGENTS = (
+    *("attempts", "restart_count", "generation"),
+    *("decision", "strategy", "decided_by", "failure"),
+)
+
+
+class ManagedJobFailed(DlroverError):
+    """The job has ended, and not with success; all is told already."""
+
+    def __init__(self, outcome: JobOutcome) -> None:
+        super().__init__(outcome.reason)
+        self.exit_code = outcome.exit_code
+        if outcome.signum is not None:
+            self.sigval = outcome.signum
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a platform knows about where the manager and the agents are."""
+
+    cluster: Cluster
+    address: str
+    """Where agents reach this process."""
+    replacer: Replacer = field(default_factory=NoReplacer)
+    resources: Mapping[str, float] = field(default_factory=dict)
+    """What each agent needs."""
+    command: Sequence[str] = field(default_factory=launcher_command)
+    """What starts a launcher on the nodes."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """What agents get besides this process's own environment."""
+    lease: float = 5.0
+
+
+def run_managed(
+    settings: LaunchSettings,
+    argv: Sequence[str],
+    make_place: Callable[[Session], Place],
+    *,
+    given: GivenRun | None = None,
+) -> None:
+    """Run the job to its end. Raises ManagedJobFailed, or what keeps it from starting.
+
+    ``given`` is a run that somebody else keeps; its counters go on. The result file is written on
+    every way out.
+    """
+    report = RunReport(settings.result_file, list(argv), say)
+    name = name_of_script(settings.training_script)
+    with reporting(report):
+        session = open_session(report, os.environ, say, argv, name, given=given, agent=AGENT)
+        try:
+            _run(settings, session, make_place(session), given)
+        except BaseException as error:
+            report.details = details_of(session.run_directory.path, error)
+            session.close(error)
+            say(f"logs, events and result: {session.run_directory.path}")
+            raise
+        report.details = details_of(session.run_directory.path, None)
+        session.close(None)
+
+
+def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenRun | None) -> None:
+    inbox = Inbox()
+    leashes = LeashServer(place.address, inbox.post, lease=place.lease)
+    try:
+        stores = StoreHost.spawn()
+        try:
+            endpoint = f"{place.address}:{stores.open()}"
+            commands = AgentCommands(settings, session, place, endpoint, given)
+            manager = Manager(
+                inbox,
+                place.cluster,
+                leashes,
+                place.replacer,
+                commands,
+                options_for(settings, place),
+                session.events.record,
+                session.say,
+            )
+            outcome = manager.run()
+        finally:
+            stores.close()
+    finally:
+        leashes.close()
+        inbox.close()
+    if outcome.exit_code != ExitCode.SUCCESS:
+        raise ManagedJobFailed(outcome)
+
+
+def options_for(settings: LaunchSettings, place: Place) -> ManagerOptions:
+    """What the settings say about the job as a whole."""
+    least, most = parse_nnodes(settings.nnodes, settings.origin("nnodes"))
+    grace = 30.0 if settings.shutdown_timeout is None else float(settings.shutdown_timeout)
+    return ManagerOptions(
+        Demand(least, most, place.resources),
+        max_node_relaunches=settings.max_node_relaunches,
+        end_together=grace + _MARGIN_SECONDS,
+        lease=place.lease,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCommands:
+    """Makes the command line and environment of each agent: the user's settings, and our place."""
+
+    settings: LaunchSettings
+    session: Session
+    place: Place
+    endpoint: str
+    given: GivenRun | None
+
+    def __call__(
+        self, agent: str, node: Node, leash: LeashAddress
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        directory = self.session.run_directory
+        counters: Counters | None = None if self.given is None else self.given.counters
+        part = GivenRun(directory.run_id, str(directory.path), agent, counters)
+        environ = {
+            **{key: text for key, text in os.environ.items() if key not in _OF_THE_MANAGER},
+            **self.place.environ,
+            given_run.VARIABLE: part.to_json(),
+            wire.VARIABLE: leash.to_json(),
+            "DLROVER_RUN_ID": directory.run_id,
+        }
+        return [*self.place.command, *self._arguments(node)], environ
+
+    def _arguments(self, node: Node) -> list[str]:
+        settings = self.settings
+        least, most = parse_nnodes(settings.nnodes, settings.origin("nnodes"))
+        ours: dict[str, Any] = {
+            "nnodes": f"{least}:{most}",
+            "rdzv_backend": "dlrover",
+            "rdzv_endpoint": self.endpoint,
+            "rdzv_id": self.session.run_directory.run_id,
+            "rdzv_conf": ",".join(filter(None, (settings.rdzv_conf, "is_host=0"))),
+            "local_addr": settings.local_addr or node.address,
+        }
+        options = [
+            option
+            for setting in SETTINGS
+            if setting.name not in _NOT_FOR_AGENTS
+            and (value := ours.get(setting.name, getattr(settings, setting.name)))
+            != setting.default
+            and value is not None
+            for option in options_of(setting, value)
+        ]
+        return [*options, "--", settings.training_script, *settings.training_script_args]
+
+
+def details_of(run_directory: Path, error: BaseException | None) -> dict[str, Any]:
+    """What the nodes know about the end: of one that ended as the job did."""
+    wanted = ExitCode.SUCCESS if error is None else getattr(error, "exit_code", None)
+    found: dict[str, Any] = {}
+    for path in sorted(run_directory.glob("nodes/*/result.json")):
+        with suppress(OSError, ValueError):
+            document = json.loads(path.read_text())
+            if document.get("exit_code") == wanted and len(document) > len(found):
+                found = document
+    return {key: found[key] for key in _FROM_AGENTS if key in found}
+
+
+_NOT_FOR_AGENTS = frozenset({"dry_run", "json_output", "result_file", "standalone", "platform"})
+_OF_THE_MANAGER = frozenset({given_run.VARIABLE, wire.VARIABLE})

@@ -1,0 +1,358 @@
+"""The manager of one job: observes agents and nodes, replaces what is lost, and ends it as one.
+
+Everything arrives in one inbox, and one thread acts. What the agents decide among themselves
+(NORMAL, GLOBAL, ABORTION) they also perform; the manager deals with nodes.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.failover.decide import Action
+from dlrover_cli.leash.server import Arrived, Departed, Said
+from dlrover_cli.leash.wire import LeashAddress
+from dlrover_cli.manager.cluster import AgentEnded, Cluster, ClusterLost, Node, NodesChanged
+from dlrover_cli.manager.endings import LastWords, Meaning, job_exit_code
+from dlrover_cli.manager.placing import Demand, missing, to_place
+from dlrover_cli.manager.replacing import Relaunched, Replacer
+from dlrover_cli.manager.roster import Roster, Seat
+from dlrover_cli.telemetry.events import Recorder
+from dlrover_cli.workers.inbox import Inbox, SignalReceived
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_ORPHAN_SECONDS = 4.0
+"""What an agent takes to end its workers once its lease is over."""
+_LOOK_AGAIN_SECONDS = 0.5
+
+
+class Leashes(Protocol):
+    """The manager's end of all leashes."""
+
+    def address_for(self, agent: str, node: str) -> LeashAddress: ...
+    def send(self, agent: str, kind: str, **data: Any) -> bool: ...
+    def broadcast(self, kind: str, *, but: str = "", **data: Any) -> None: ...
+
+
+class MakeCommand(Protocol):
+    """How an agent is started."""
+
+    def __call__(
+        self, agent: str, node: Node, leash: LeashAddress
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        """The arguments and the environment of its process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """What the user has said about the job as a whole. Times are in seconds."""
+
+    demand: Demand
+    max_node_relaunches: int = 3
+    node_timeout: float = 600.0
+    """How long the job waits for enough nodes."""
+    end_together: float = 45.0
+    """How long agents have to end after the first one has."""
+    lease: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How the job ended."""
+
+    exit_code: int
+    reason: str
+    signum: int | None = None
+    """The signal that ended the manager, and with it the job."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What the manager knows."""
+
+    nodes: tuple[Node, ...] = ()
+    excluded: set[str] = field(default_factory=set)
+    relaunches: int = 0
+    asked: set[str] = field(default_factory=set)
+    """Nodes whose replacement was asked for and not answered yet."""
+    short_since: float | None = None
+    attempt: int | None = None
+    outcome: JobOutcome | None = None
+    ending_since: float | None = None
+    were_killed: bool = False
+
+
+class Manager:
+    """Runs one job. `run` belongs to the main thread; `inbox.post` to any."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        cluster: Cluster,
+        leashes: Leashes,
+        replacer: Replacer,
+        make_command: MakeCommand,
+        options: ManagerOptions,
+        record: Recorder,
+        say: Callable[[str], None],
+    ) -> None:
+        self._inbox = inbox
+        self._cluster = cluster
+        self._leashes = leashes
+        self._replacer = replacer
+        self._make_command = make_command
+        self._options = options
+        self._record = record
+        self._say = say
+        self._roster = Roster()
+        self._state = _State()
+
+    def run(self) -> JobOutcome:
+        """Run the job to its end; nothing of it is left that the engine can reach."""
+        with self._inbox.receiving_signals(_SIGNALS):
+            self._cluster.open(self._inbox.post)
+            try:
+                while (outcome := self._step()) is None:
+                    observation = self._inbox.next(time.monotonic() + _LOOK_AGAIN_SECONDS)
+                    if observation is not None:
+                        self._take(observation)
+                return outcome
+            finally:
+                for seat in self._roster.unfinished():
+                    self._cluster.kill(seat.agent)
+                self._replacer.close()
+                self._cluster.close()
+
+    # ---- observing -----------------------------------------------------------------------------
+
+    def _take(self, observation: object) -> None:
+        match observation:
+            case NodesChanged(nodes=nodes):
+                self._note_nodes(nodes)
+            case Arrived(agent=agent, facts=facts):
+                self._note_arrival(agent, facts)
+            case Said(agent=agent, message=message):
+                self._note_message(agent, message)
+            case Departed(agent=agent, was_silent=was_silent):
+                self._note_departure(agent, was_silent=was_silent)
+            case AgentEnded(agent=agent, exit_code=exit_code):
+                self._note_end(agent, exit_code)
+            case Relaunched() as answer:
+                self._note_relaunch(answer)
+            case ClusterLost(reason=reason, exit_code=code):
+                self._end(JobOutcome(code, reason))
+            case SignalReceived(signum=signum):
+                reason = f"the launcher received {signum.name}"
+                self._end(JobOutcome(from_signal(signum), reason, signum))
+            case _:
+                pass
+
+    def _note_nodes(self, nodes: tuple[Node, ...]) -> None:
+        before = {node.id for node in self._state.nodes}
+        after = {node.id for node in nodes}
+        self._state.nodes = nodes
+        if before != after:
+            self._record("nodes", nodes=sorted(after), gone=sorted(before - after))
+        for seat in self._roster.unfinished():
+            if seat.node.id in before - after:
+                self._fence(seat, f"the engine says that {seat.node.hostname} is gone")
+
+    def _fence(self, seat: Seat, reason: str) -> None:
+        """Its machine may well live: end it over the leash, before anybody takes its place."""
+        self._record("fence", agent=seat.agent, node=seat.node.id, reason=reason)
+        if not self._leashes.send(seat.agent, "fence", reason=reason):
+            self._condemn(seat, reason)
+
+    def _condemn(self, seat: Seat, reason: str) -> None:
+        if seat.condemned_at is not None or seat.has_ended:
+            return
+        seat.condemned_at = time.monotonic()
+        self._record("agent_lost", agent=seat.agent, node=seat.node.id, reason=reason)
+        self._tell_of_loss(seat)
+
+    def _tell_of_loss(self, seat: Seat) -> None:
+        self._leashes.broadcast(
+            "lost",
+            but=seat.agent,
+            agent=seat.agent,
+            host=seat.host or seat.node.hostname,
+            member=seat.member,
+        )
+
+    def _note_arrival(self, agent: str, facts: Mapping[str, Any]) -> None:
+        seat = self._roster.get(agent)
+        if seat is None:
+            return
+        seat.is_connected = True
+        seat.host, seat.member = str(facts.get("host", "")), str(facts.get("member", ""))
+        self._record("agent_arrived", agent=agent, host=seat.host, pid=facts.get("pid"))
+        if seat.condemned_at is not None:
+            self._fence(seat, "it was given up")
+
+    def _note_message(self, agent: str, message: Mapping[str, Any]) -> None:
+        seat = self._roster.get(agent)
+        match message:
+            case {"kind": "ending"} if seat is not None:
+                action = message.get("action")
+                seat.words = LastWords(
+                    None if action is None else Action(action), str(message.get("reason", ""))
+                )
+            case {"kind": "round", "attempt": int(attempt)} if attempt != self._state.attempt:
+                self._state.attempt = attempt
+                self._record(
+                    "round",
+                    attempt=attempt,
+                    nodes=message.get("nodes"),
+                    generation=message.get("generation"),
+                )
+            case _:
+                pass
+
+    def _note_departure(self, agent: str, *, was_silent: bool) -> None:
+        seat = self._roster.get(agent)
+        if seat is None:
+            return
+        seat.is_connected = False
+        if seat.words is None:
+            why = "it has not been heard of" if was_silent else "its connection broke"
+            self._condemn(seat, why)
+
+    def _note_end(self, agent: str, exit_code: int | None) -> None:
+        seat = self._roster.get(agent)
+        if seat is None or seat.has_ended:
+            return
+        is_known = seat.condemned_at is not None
+        seat.has_ended, seat.exit_code = True, exit_code
+        self._record("agent_ended", agent=agent, node=seat.node.id, exit_code=exit_code)
+        if seat.meaning is Meaning.LOST and not is_known:
+            self._tell_of_loss(seat)
+
+    def _note_relaunch(self, answer: Relaunched) -> None:
+        self._state.asked -= set(answer.asked)
+        self._state.excluded -= set(answer.relaunched)
+        ignored = sorted(set(answer.asked) - set(answer.relaunched))
+        self._record(
+            "nodes_relaunched",
+            relaunched=list(answer.relaunched),
+            ignored=ignored,
+            problem=answer.problem,
+        )
+        if answer.problem and ignored:
+            self._say(f"{', '.join(ignored)} not replaced: {answer.problem}")
+
+    # ---- deciding and performing ---------------------------------------------------------------
+
+    def _step(self) -> JobOutcome | None:
+        """Do what can be done; the outcome once the job is over and nothing runs any more."""
+        now = time.monotonic()
+        patience = self._options.lease + _ORPHAN_SECONDS
+        for seat in self._roster:
+            if not seat.is_dealt_with and seat.is_gone(now, patience):
+                seat.is_dealt_with = True
+                self._deal_with(seat)
+        if self._state.outcome is not None:
+            return self._wind_up(self._state.outcome, now)
+        self._place(now)
+        return None
+
+    def _deal_with(self, seat: Seat) -> None:
+        """The consequences of an agent that is surely gone."""
+        match seat.meaning:
+            case Meaning.SUCCESS:
+                self._end(JobOutcome(ExitCode.SUCCESS, "every worker succeeded"))
+            case Meaning.FAILURE:
+                words = seat.words.reason if seat.words is not None else ""
+                reason = f"the agent on {seat.host or seat.node.hostname} ended the job"
+                self._end(JobOutcome(job_exit_code(seat.exit_code), words or reason))
+            case Meaning.REPLACE:
+                self._replace(seat, "a verdict wants it replaced", exclude=True)
+            case Meaning.LOST:
+                is_dead = seat.node.id not in {node.id for node in self._state.nodes}
+                self._replace(seat, "it is lost", exclude=is_dead)
+
+    def _replace(self, seat: Seat, reason: str, *, exclude: bool) -> None:
+        if self._state.outcome is not None:
+            return
+        self._state.relaunches += 1
+        limit = self._options.max_node_relaunches
+        host = seat.host or seat.node.hostname
+        self._record("replacing", node=seat.node.id, reason=reason, number=self._state.relaunches)
+        if self._state.relaunches > limit:
+            self._end(
+                JobOutcome(
+                    ExitCode.BUDGET_SPENT,
+                    f"{host} has to be replaced ({reason}), and all {limit} node relaunches "
+                    "are spent",
+                )
+            )
+            return
+        self._say(f"replacing {host}: {reason} ({self._state.relaunches} of {limit})")
+        if exclude:
+            self._state.excluded.add(seat.node.id)
+            self._state.asked.add(seat.node.id)
+            self._replacer.ask([seat.node], self._inbox.post)
+
+    def _place(self, now: float) -> None:
+        state, demand = self._state, self._options.demand
+        occupied = self._roster.occupied()
+        chosen = to_place(state.nodes, demand, state.excluded, occupied)
+        if not chosen and len(occupied) < demand.min_nodes:
+            chosen = self._in_place(occupied)
+        for node in chosen:
+            self._start(node, now)
+        if chosen or len(occupied) >= demand.min_nodes:
+            state.short_since = None
+            return
+        state.short_since = now if state.short_since is None else state.short_since
+        if now - state.short_since >= self._options.node_timeout:
+            lacking = missing(state.nodes, demand, state.excluded)
+            waited = f"after {self._options.node_timeout:g} s"
+            self._end(JobOutcome(ExitCode.RENDEZVOUS, f"{lacking} {waited}"))
+
+    def _in_place(self, occupied: Iterable[str]) -> list[Node]:
+        """Nobody replaced anything and there is no spare: the excluded ones that live must do."""
+        state = self._state
+        if state.asked or not self._roster.occupied() | state.excluded:
+            return []
+        taken = set(occupied)
+        again = [node for node in state.nodes if node.id in state.excluded and node.id not in taken]
+        room = self._options.demand.min_nodes - len(taken)
+        for node in again[:room]:
+            state.excluded.discard(node.id)
+            self._record("restart_in_place", node=node.id)
+            self._say(f"no other node is there: {node.hostname} is used again")
+        return again[:room]
+
+    def _start(self, node: Node, now: float) -> None:
+        seat = self._roster.add(node, now)
+        leash = self._leashes.address_for(seat.agent, node.id)
+        argv, environ = self._make_command(seat.agent, node, leash)
+        self._record("agent_placed", agent=seat.agent, node=node.id, host=node.hostname)
+        self._cluster.start(node, seat.agent, argv, environ)
+
+    def _end(self, outcome: JobOutcome) -> None:
+        """The first outcome stands, but a failure says more than a success that came before."""
+        state = self._state
+        if state.outcome is None:
+            state.outcome, state.ending_since = outcome, time.monotonic()
+            self._record("job_ending", exit_code=outcome.exit_code, reason=outcome.reason)
+            if outcome.exit_code != ExitCode.SUCCESS:
+                for seat in self._roster.unfinished():
+                    self._cluster.stop(seat.agent)
+
+    def _wind_up(self, outcome: JobOutcome, now: float) -> JobOutcome | None:
+        left = [seat for seat in self._roster if not seat.is_dealt_with]
+        if not left:
+            return outcome
+        assert self._state.ending_since is not None
+        if now - self._state.ending_since >= self._options.end_together:
+            if self._state.were_killed:
+                return outcome
+            self._state.were_killed = True
+            self._state.ending_since = now - self._options.end_together + self._options.lease
+            for seat in left:
+                self._cluster.kill(seat.agent)
+        return None

@@ -1,0 +1,69 @@
+"""The agents of a job: where each was started, how far it came, and whether it is surely gone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlrover_cli.manager.cluster import Node
+from dlrover_cli.manager.endings import LastWords, Meaning, meaning_of
+
+
+@dataclass(slots=True)
+class Seat:
+    """One agent on one node."""
+
+    agent: str
+    node: Node
+    started: float
+    host: str = ""
+    member: str = ""
+    """What the rendezvous knows it by."""
+    is_connected: bool = False
+    words: LastWords | None = None
+    condemned_at: float | None = None
+    """Since when it counts as lost, though nobody has seen its end."""
+    has_ended: bool = False
+    exit_code: int | None = None
+    is_dealt_with: bool = False
+    """Whether its end has had its consequences."""
+
+    @property
+    def meaning(self) -> Meaning:
+        return meaning_of(self.exit_code, self.words)
+
+    def is_gone(self, now: float, patience: float) -> bool:
+        """Whether nothing of it runs any more: seen, or since it would have ended itself by now."""
+        if self.has_ended:
+            return True
+        return self.condemned_at is not None and now - self.condemned_at >= patience
+
+
+class Roster:
+    """All seats of a job, past ones too, in the order of their start."""
+
+    def __init__(self) -> None:
+        self._seats: dict[str, Seat] = {}
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(list(self._seats.values()))
+
+    def add(self, node: Node, started: float) -> Seat:
+        """A seat for a new agent, whose name tells the node and how many there were before."""
+        name = "".join(c if c.isalnum() or c in "-_" else "-" for c in node.hostname) or "node"
+        seat = Seat(f"{name}.{len(self._seats)}", node, started)
+        self._seats[seat.agent] = seat
+        return seat
+
+    def get(self, agent: str) -> Seat | None:
+        return self._seats.get(agent)
+
+    def present(self) -> list[Seat]:
+        """Those that run, as far as is known."""
+        return [seat for seat in self if not seat.has_ended and seat.condemned_at is None]
+
+    def unfinished(self) -> list[Seat]:
+        """Those whose end nobody has seen."""
+        return [seat for seat in self if not seat.has_ended]
+
+    def occupied(self) -> set[str]:
+        """The nodes that have an agent, or may still have one."""
+        return {seat.node.id for seat in self if not seat.is_dealt_with}
