@@ -16,6 +16,7 @@ from dlrover_cli.cli.job_submit import exit_code_of
 from dlrover_cli.jobs.ledger import Ledger, RunRow
 from dlrover_cli.jobs.states import RunState
 from tests.cli.runs import Runs
+from tests.cli.test_help import loaded
 from tests.cli.test_job_list import past_run
 from tests.harness.launcher import Finished, Running
 from tests.harness.waiting import eventually
@@ -158,6 +159,35 @@ def test_logs_of_a_running_job_can_be_followed_to_its_end(
     found = following.finish(20)
     assert (found.returncode, found.stdout) == (0, "up\n")
     assert f"run {run_id} (train) is KILLED" in found.stderr
+
+
+def test_what_is_left_of_a_run_whose_process_was_killed_can_be_stopped_and_cleaned_up(
+    runs: Runs, job: Callable[..., Finished], job_file: Callable[..., Path]
+) -> None:
+    [run_id] = run_ids(job("submit", job_file(train=SLEEP)))
+    eventually(lambda: job("logs", run_id).stdout == "up\n", 30)
+    owner = row(runs, run_id).owner
+    assert owner is not None
+    assert owner.signal(signal.SIGKILL)
+    eventually(lambda: not owner.is_alive(), 30)
+    listed = job("list").stdout.splitlines()[1].split()
+    assert (listed[0], listed[3]) == (run_id, "LOST")
+    stopped = job("stop", run_id)
+    assert (stopped.returncode, stopped.stdout) == (0, f"{run_id} (train) is stopped\n")
+    assert job("cleanup", run_id).returncode == 0
+    assert list((runs.state / "runs").iterdir()) == []
+
+
+def test_no_command_loads_torch(runs: Runs, job: Callable[..., Finished], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(100)\n")
+    file = tmp_path / "train.yaml"
+    file.write_text("train: {engine: torch, properties: {script: train.py, standalone: true}}\n")
+    commands = [("submit", file), ("logs",), ("show",), ("list",), ("stop", "train")]
+    for command in [*commands, ("cleanup", "train")]:
+        found = job(*command, env={"PYTHONPROFILEIMPORTTIME": "1"})
+        assert found.returncode == 0, found
+        assert "dlrover_cli" in loaded(found.stderr)
+        assert loaded(found.stderr) & {"torch", "rich", "numpy"} == set(), command
 
 
 def test_several_runs_are_stopped_together(
