@@ -17,7 +17,7 @@ from dlrover_cli.jobs.loading import load_what_was_started
 from dlrover_cli.jobs.plugin_calls import CleanupFailed, StopFailed, clean_up
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.stop_requests import write_stop_request
+from dlrover_cli.jobs.stop_requests import busy_stopping, write_stop_request
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.jobs.waiting import wait_for_end
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
@@ -67,7 +67,8 @@ def _stop(
             on_problem(f"cannot write {files.stop_request}: {error.strerror}")
         if not _ask_owner(files, record.story, grace, wait=wait):
             heal(ledger, state, on_problem=on_problem)
-            _stop_in_its_place(files, record, grace, on_problem)
+            with busy_stopping():
+                _stop_in_its_place(files, record, grace, on_problem)
 
 
 def _refuse_other_hosts(record: RunRecord) -> None:
