@@ -72,7 +72,8 @@ def _add_to_attempt(found: dict[int, dict[str, Any]], event: Mapping[str, Any]) 
     )
     match event.get("kind"):
         case "workers_started":
-            attempt["started"] = min(filter(None, (attempt["started"], event.get("time"))))
+            times = filter(None, (attempt["started"], event.get("time")))
+            attempt["started"] = min(times, default=None)
             attempt["workers"] += len(data.get("workers") or ())
         case "failure":
             failure = {key: data.get(key) for key in ("number", "failure_kind", "ranks")}

@@ -1,5 +1,6 @@
 """The help of `dlrover-job`: every command has a page that can be read at 80 columns."""
 
+import re
 from typing import Any
 
 import pytest
@@ -72,6 +73,13 @@ def test_a_mistyped_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[
     with pytest.raises(UsageError, match="Did you mean 'submit'") as caught:
         main(["sumbit"])
     assert caught.value.hint == "See dlrover-job --help"
+
+
+@pytest.mark.parametrize("name, missing", [("submit", "FILE"), ("stop", "RUN...")])
+def test_what_a_command_needs_is_asked_for(name: str, missing: str) -> None:
+    with pytest.raises(UsageError, match=f"Missing argument '{re.escape(missing)}'") as caught:
+        main([name])
+    assert caught.value.hint == f"See dlrover-job {name} --help"
 
 
 def test_a_page_of_one_command_loads_neither_torch_nor_the_others() -> None:
