@@ -28,12 +28,12 @@ class Tutorial:
     """Somebody in the folder of the tutorial, who types one command after the other."""
 
     def __init__(self, launch: Callable[..., Finished], folder: Path) -> None:
-        self._launch = launch
+        self.launch = launch
         self.folder = folder
         self.runs = folder.parent / "state" / "dlrover" / "runs"
 
     def type(self, *argv: str, code: int | None = 0) -> Finished:
-        finished = self._launch(argv, command=[PROGRAM], cwd=self.folder)
+        finished = self.launch(argv, command=[PROGRAM], cwd=self.folder)
         assert code is None or finished.returncode == code, finished
         return finished
 
@@ -140,10 +140,34 @@ def test_another_folder_of_the_same_names_does_not_get_in_the_way(tutorial: Tuto
     elsewhere = tutorial.folder / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "snapshot.py").write_text("raise RuntimeError('the wrong one')\n")
-    finished = tutorial._launch(
+    finished = tutorial.launch(
         ["submit", "--wait", os.path.join("..", "job.yaml")], command=[PROGRAM], cwd=elsewhere
     )
     assert finished.returncode == 0, finished
+
+
+def test_a_program_submits_what_it_has_registered_itself(tutorial: Tutorial) -> None:
+    """The job file is elsewhere and names no plugin; the runner still finds the program's."""
+    jobs = tutorial.folder.parent / "jobs"
+    jobs.mkdir()
+    for name in ("job.yaml", "count.py"):
+        shutil.move(tutorial.folder / name, jobs)
+    text = (jobs / "job.yaml").read_text()
+    (jobs / "job.yaml").write_text(text.replace("  plugin: snapshot::SnapshotPlugin\n", ""))
+    (tutorial.folder / "program.py").write_text(
+        "import os, pathlib, sys\n"
+        "import snapshot\n"
+        "from dlrover_cli.jobs.submission import submit\n"
+        "submit(pathlib.Path(sys.argv[1]), os.environ, print)\n"
+    )
+    argv = [tutorial.folder / "program.py", jobs / "job.yaml"]
+    finished = tutorial.launch(argv, command=[sys.executable], cwd=Path("/"))
+    assert finished.returncode == 0, finished
+    tutorial.type("logs", "-f", "count")
+    eventually(lambda: tutorial.list()["count"]["state"] == "FINISHED", what="the end of the run")
+    # Without the program, nothing of that name is known.
+    refused = tutorial.launch(["submit", jobs / "job.yaml"], command=[PROGRAM], cwd=jobs)
+    assert "there is no platform 'snapshot'" in refused.stderr
 
 
 @pytest.mark.parametrize(
