@@ -17,6 +17,8 @@ class Node:
     address: str
     """Where other nodes reach it."""
     resources: Mapping[str, float] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    """What the engine tells about it, for extensions."""
 
 
 @dataclass(frozen=True, slots=True)

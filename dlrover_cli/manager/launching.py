@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli.config.derive import parse_nnodes
 from dlrover_cli.config.properties import options_of
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
+from dlrover_cli.contracts.manager import Deployment, NodeInfo
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Counters
@@ -29,8 +30,10 @@ from dlrover_cli.leash import wire
 from dlrover_cli.leash.server import LeashServer
 from dlrover_cli.leash.wire import LeashAddress
 from dlrover_cli.manager.cluster import Cluster, Node
+from dlrover_cli.manager.extensions import compose, installed_extensions
 from dlrover_cli.manager.manager import JobOutcome, Manager, ManagerOptions
 from dlrover_cli.manager.placing import Demand
+from dlrover_cli.manager.relaunching import ExtensionReplacer, info_of
 from dlrover_cli.manager.replacing import NoReplacer, Replacer
 from dlrover_cli.rendezvous.store_host import StoreHost
 from dlrover_cli.workers.inbox import Inbox
@@ -60,7 +63,7 @@ class Place:
     cluster: Cluster
     address: str
     """Where agents reach this process."""
-    replacer: Replacer = field(default_factory=NoReplacer)
+    deployment: Deployment = field(default_factory=Deployment)
     resources: Mapping[str, float] = field(default_factory=dict)
     """What each agent needs."""
     command: Sequence[str] = field(default_factory=launcher_command)
@@ -105,16 +108,18 @@ def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenR
         try:
             endpoint = f"{place.address}:{stores.open()}"
             commands = AgentCommands(settings, session, place, endpoint, given)
+            view = _View(session.run_directory.run_id, place.deployment)
             manager = Manager(
                 inbox,
                 place.cluster,
                 leashes,
-                place.replacer,
+                _replacer(view, session),
                 commands,
                 options_for(settings, place),
                 session.events.record,
                 session.say,
             )
+            view.current = manager.nodes
             outcome = manager.run()
         finally:
             stores.close()
@@ -123,6 +128,35 @@ def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenR
         inbox.close()
     if outcome.exit_code != ExitCode.SUCCESS:
         raise ManagedJobFailed(outcome)
+
+
+@dataclass(slots=True)
+class _View:
+    """The manager as its extensions see it."""
+
+    run_id: str
+    deployment: Deployment
+    current: Callable[[], Sequence[Node]] = tuple
+
+    @property
+    def nodes(self) -> list[NodeInfo]:
+        return [info_of(node) for node in self.current()]
+
+
+def _replacer(view: _View, session: Session) -> Replacer:
+    """What the installed extensions make of a lost node; what is wrong with them is said."""
+    composition = compose(installed_extensions(), view)
+    for problem in composition.problems:
+        session.say(problem)
+    session.events.record(
+        "extensions",
+        members=[f"{cls.__module__}:{cls.__qualname__}" for cls in composition.members],
+        problems=list(composition.problems),
+        deployment=asdict(view.deployment),
+    )
+    if composition.extension is None or not composition.replaces_nodes:
+        return NoReplacer()
+    return ExtensionReplacer(composition.extension)
 
 
 def options_for(settings: LaunchSettings, place: Place) -> ManagerOptions:

@@ -126,6 +126,10 @@ class Manager:
                 self._replacer.close()
                 self._cluster.close()
 
+    def nodes(self) -> tuple[Node, ...]:
+        """The healthy ones, as of the last look; for any thread."""
+        return self._state.nodes
+
     # ---- observing -----------------------------------------------------------------------------
 
     def _take(self, observation: object) -> None:

@@ -1,0 +1,130 @@
+"""The installed manager extensions as one object, in a defined order, with conflicts explained.
+
+By the names of their entry points, then those that were registered in this process; a class goes
+before its own bases. Where several define the same method, the first one is asked.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from importlib_metadata import EntryPoint, entry_points
+
+from dlrover_cli.contracts.manager import ManagerExtension, ManagerView
+from dlrover_cli.errors import PluginError
+from dlrover_cli.plugins.entry_points import resolve_entry
+from dlrover_cli.plugins.faults import describe
+from dlrover_cli.plugins.reference import check_class
+from dlrover_cli.plugins.shims import install_import_shims
+
+GROUP = "dlrover.unified.extension"
+_BASE = "ManagerExtension"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledExtension:
+    """An entry point, and what became of loading it."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+    import_seconds: float
+    cls: type | None
+    error: PluginError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """All that can be used, as one object; None where there is nothing to use."""
+
+    extension: ManagerExtension | None
+    members: tuple[type, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def replaces_nodes(self) -> bool:
+        """Whether somebody has something to say about `relaunch_nodes_impl`."""
+        return bool(_defining("relaunch_nodes_impl", self.members))
+
+
+def installed_extensions() -> tuple[InstalledExtension, ...]:
+    """Everything that is announced, by name. One that cannot be used has an error instead."""
+    install_import_shims()
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+    return tuple(_load(entry) for entry in entries)
+
+
+def compose(installed: Sequence[InstalledExtension], manager: ManagerView) -> Composition:
+    """One object of all extensions that can be used, and what is wrong with the others."""
+    problems = [each.error.message for each in installed if each.error is not None]
+    loaded = [each.cls for each in installed if each.cls is not None]
+    members = in_order([*loaded, *ManagerExtension.extensions()])
+    problems += conflicts(members)
+    if not members:
+        return Composition(None, (), tuple(problems))
+    try:
+        extension = type("ComposedExtension", members, {})()
+        extension.manager = manager
+    except Exception as error:  # noqa: BLE001 - the boundary to the extensions' constructors
+        names = ", ".join(map(_name, members))
+        problems.append(f"the extensions {names} cannot be made one object: {describe(error)}")
+        return Composition(None, (), tuple(problems))
+    return Composition(extension, members, tuple(problems))
+
+
+def in_order(classes: Sequence[type]) -> tuple[type, ...]:
+    """Each once, and none that another one derives from: that one stands for it."""
+    once = list(dict.fromkeys(classes))
+    return tuple(
+        cls for cls in once if not any(cls is not each and issubclass(each, cls) for each in once)
+    )
+
+
+def conflicts(members: Sequence[type]) -> list[str]:
+    """A sentence for each method that several extensions define."""
+    names = sorted({name for cls in members for name in _defined_by(cls)})
+    sentences = []
+    for name in names:
+        first, *others = _defining(name, members)
+        if others:
+            unheard = ", ".join(map(_name, others))
+            sentences.append(
+                f"{name} is defined by several extensions: {_name(first)} is asked, and not "
+                f"{unheard}, unless it calls super()"
+            )
+    return sentences
+
+
+def _defining(name: str, members: Sequence[type]) -> list[type]:
+    return [cls for cls in members if name in _defined_by(cls)]
+
+
+def _defined_by(cls: type) -> set[str]:
+    """The public names that a class and its bases below ManagerExtension define."""
+    own = [base for base in cls.__mro__ if base.__name__ != _BASE and base is not object]
+    return {name for base in own for name in vars(base) if not name.startswith("_")}
+
+
+def _load(entry: EntryPoint) -> InstalledExtension:
+    started = time.perf_counter()
+    cls, error = None, None
+    try:
+        found = resolve_entry(entry, option="unified extension")
+        cls = check_class(found, ManagerExtension, also_named={_BASE})
+    except PluginError as fault:
+        error = fault
+    dist = entry.dist
+    return InstalledExtension(
+        entry.name,
+        entry.value,
+        "" if dist is None else dist.name,
+        "" if dist is None else dist.version,
+        time.perf_counter() - started,
+        cls,
+        error,
+    )
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
