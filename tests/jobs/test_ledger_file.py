@@ -191,18 +191,27 @@ def test_a_ledger_that_was_removed_is_made_again_by_who_has_it_open(state: Path)
         assert ledger.run_ids() == {"r2"}
 
 
-def test_a_forked_child_uses_a_connection_of_its_own(state: Path) -> None:
+def test_a_forked_child_has_a_connection_of_its_own(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked in the middle of its parent's transaction, it has to wait for it like anybody."""
+    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.01)
     with Ledger.open(state) as ledger:
         ledger.add(row(state, "r1"))
-        child = os.fork()
-        if child == 0:
-            try:
-                ledger.add(row(state, "r2"))
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
+        with ledger._file.writing():
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    ledger.add(row(state, "r2"))
+                except LaunchError as error:
+                    code = 0 if "was locked by others" in error.message else 2
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
         ledger.add(row(state, "r3"))
-        assert ledger.run_ids() == {"r1", "r2", "r3"}
+        assert ledger.run_ids() == {"r1", "r3"}
 
 
 def test_a_place_where_no_directory_can_be_is_told_in_a_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The record of a run: the event first, then the ledger, and nothing that the run could lose."""
 
+import fcntl
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from dlrover_cli.jobs.ledger_file import LedgerError
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
 from dlrover_cli.jobs.states import IllegalTransition, RunState
+from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.jobs.runs import document, elsewhere, ended_process, move_to, new_run, reused_pid
 
@@ -123,6 +125,20 @@ def test_a_condition_is_asked_with_what_others_have_written(state: Path, ledger:
     assert not record.move(RunState.LOST, when=lambda story: story.owner is None)
     assert record.story.owner == elsewhere()
     assert record.own(ProcessIdentity.own(), when=lambda story: story.owner == elsewhere())
+
+
+def test_nobody_else_writes_between_the_question_and_the_event(state: Path, ledger: Ledger) -> None:
+    record = new_run(state, "r1", ledger)
+    with open(record.files.events) as another_process:
+
+        def is_alone(story: Story) -> bool:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(another_process, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+
+        assert record.own(ProcessIdentity.own(), when=is_alone)
+        assert record.move(RunState.STARTING, when=is_alone)
+        fcntl.flock(another_process, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_opening_tells_the_ledger_what_it_has_missed(state: Path, ledger: Ledger) -> None:
