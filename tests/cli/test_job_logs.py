@@ -154,7 +154,7 @@ def test_following_goes_on_until_the_run_is_over(
         following.wait_for("half a li")
         write_log(files, 0, 0, "stdout", "ne, the last words")
         end()
-        found = following.finish(10)
+        found = following.finish(30)
     assert found.returncode == 0
     assert found.stdout == "before\nlater\nhalf a line, the last words\n"
     assert found.stderr == f"run {files.run_id} (train) is FAILED  exit 7: it broke\n"
@@ -173,7 +173,7 @@ def test_following_sees_new_ranks_and_new_attempts(
         write_log(files, 1, 0, "stdout", "second\n")
         following.wait_for("second")
         end()
-        found = following.finish(10)
+        found = following.finish(30)
     assert found.stdout == "[rank 0] first\n[rank 1] the end of attempt 0\nsecond\n"
     assert found.stderr.startswith("attempt 1:\n")
 
@@ -183,7 +183,7 @@ def test_following_a_run_that_is_over_shows_it_and_ends(
 ) -> None:
     files = runs.add()
     write_log(files, 0, 0, "stdout", "all of it\n")
-    found = job("logs", "-f", timeout=20)
+    found = job("logs", "-f", timeout=30)
     assert (found.returncode, found.stdout) == (0, "all of it\n")
 
 
@@ -197,7 +197,7 @@ def test_following_a_run_whose_process_is_killed_ends_too(
     following.wait_for("alive")
     process.kill()
     process.communicate()
-    found = following.finish(20)
+    found = following.finish(30)
     assert found.returncode == 0
     assert " is LOST " in found.stderr
 
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_following_quietly_and_leaves_the_run_alone(
         following = start_job("logs", "-f")
         following.wait_for("before")
         following.signal(signal.SIGINT)
-        found = following.finish(10)
+        found = following.finish(30)
         assert (found.returncode, found.stderr) == (130, "")
         with Ledger.open(runs.state) as ledger:
             assert ledger.row(files.run_id).state is RunState.RUNNING
@@ -223,5 +223,5 @@ def test_following_ends_when_nobody_reads_any_more(
     script.write_text(f"'{JOB_PROGRAM}' logs -f | head -1\n")
     with owned_run(runs) as (files, _end):
         write_log(files, 0, 0, "stdout", "one\ntwo\n")
-        found = launch([script], command=["bash"], timeout=20)
+        found = launch([script], command=["bash"], timeout=30)
     assert (found.returncode, found.stdout, found.stderr) == (0, "one\n", "")
