@@ -21,6 +21,7 @@ from dlrover_cli.jobs.life import Life
 from dlrover_cli.jobs.loading import load_job
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.jobs.runner_log import print_to_log
 from dlrover_cli.jobs.staging import settle
 from dlrover_cli.jobs.stop_requests import StopRequests
 from dlrover_cli.jobs.waiting import wait_for_end
@@ -29,6 +30,7 @@ from dlrover_cli.jobs.waiting import wait_for_end
 def main(directory: Path, first: Path) -> None:
     """Live the run to its end. The exit code says nothing; the record does."""
     stops = StopRequests()
+    print_to_log()
     sys.stdin.buffer.read()
     _close_stdin()
     files = RunFiles(directory)

@@ -1,4 +1,4 @@
-"""kill -9 of whoever has a part in a run: nothing half-made stays, and what is lost can be ended."""
+"""kill -9 of whoever has a part in a run: nothing half-made stays, what is lost can be ended."""
 
 import json
 import os

@@ -1,0 +1,189 @@
+"""A state directory that cannot be written, is full, or loses its ledger under living runs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlrover_cli.contracts.run_states import RunState
+from tests.harness.waiting import eventually
+from tests.jobs.submitted import PATIENCE, Jobs, assert_private, play, shell
+
+is_root = pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def on_disk(jobs: Jobs, disk: Path) -> Jobs:
+    """The same project, its runs kept on that disk."""
+    (jobs.home / "state").symlink_to(disk)
+    return replace(jobs, environ={**jobs.environ, "XDG_STATE_HOME": str(jobs.home / "state")})
+
+
+def fill(disk: Path) -> Path:
+    path = disk / "filler"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 512)
+        except OSError:
+            return path
+
+
+def test_one_that_cannot_be_made_refuses_the_submission(jobs: Jobs) -> None:
+    (jobs.home / "state").write_text("a file")
+    refused = jobs.command("submit", jobs.write({"a": shell(":")}), check=False)
+    assert refused.returncode != 0
+    assert "cannot be" in refused.stderr
+    assert "XDG_STATE_HOME" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@is_root
+def test_one_that_cannot_be_written_refuses_the_submission(jobs: Jobs, small_disk: Path) -> None:
+    on_disk(jobs, small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    refused = jobs.command("submit", jobs.write({"a": shell(":")}), check=False)
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    assert "Read-only file system" in refused.stderr
+
+
+@is_root
+class TestFull:
+    def test_it_refuses_the_submission_and_leaves_nothing(
+        self, jobs: Jobs, small_disk: Path
+    ) -> None:
+        full = on_disk(jobs, small_disk)
+        full.submit_one(**shell(":")).ended()
+        before = full.runs()
+        fill(small_disk)
+        refused = full.command("submit", full.write({"a": shell(":")}), check=False)
+        assert refused.returncode != 0
+        assert "free space" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert full.runs() == before
+
+    def test_a_run_goes_on_and_can_be_stopped(self, jobs: Jobs, small_disk: Path) -> None:
+        full = on_disk(jobs, small_disk)
+        run = full.submit_one(**shell("sleep 600"))
+        run.wait_for(RunState.RUNNING)
+        filler = fill(small_disk)
+        stopped = full.command("stop", "--grace=1", run.run_id, check=False)
+        assert "Traceback" not in stopped.stderr
+        assert not run.owner.is_alive()
+        filler.unlink()
+        # What it could not write down, nobody knows; but nothing of it is left.
+        full.command("stop", run.run_id)
+        assert run.story.state is RunState.KILLED
+
+    def test_a_job_that_ends_meanwhile_is_cleaned_up(self, jobs: Jobs, small_disk: Path) -> None:
+        full = on_disk(jobs, small_disk)
+        run = full.submit_one(**play(wait="until_end"))
+        run.wait_for(RunState.RUNNING)
+        filler = fill(small_disk)
+        full.end_job()
+        run.ended()
+        assert jobs.calls().count("cleanup_job") == 1
+        filler.unlink()
+        assert full.listed()[run.run_id]["state"] in ("FINISHED", "LOST")
+        full.command("cleanup", run.run_id)
+        assert not full.runs()
+
+
+class TestTheLedger:
+    """It is an index; the runs are in their directories."""
+
+    @pytest.mark.parametrize("how", ["deleted", "corrupted", "all_of_it_deleted"])
+    def test_runs_outlive_it(self, jobs: Jobs, how: str) -> None:
+        done = jobs.submit_one(**play())
+        done.ended()
+        first, second = jobs.submit(a=play(wait="until_end"), b={**shell("echo b"), "after": ["a"]})
+        first.wait_for(RunState.RUNNING)
+        ledger = jobs.state / "ledger.db"
+        if how == "corrupted":
+            ledger.write_bytes(b"not a database at all, and long enough to be taken for one" * 50)
+        else:
+            names = "ledger.db*" if how == "all_of_it_deleted" else "ledger.db"
+            for path in jobs.state.glob(names):
+                path.unlink()
+        listed = jobs.listed()
+        assert {run_id: run["state"] for run_id, run in listed.items()} == {
+            done.run_id: "FINISHED",
+            first.run_id: "RUNNING",
+            second.run_id: "PENDING",
+        }
+        jobs.end_job()
+        assert second.ended().state is RunState.FINISHED
+        states = {run["state"] for run in jobs.listed().values()}
+        assert states == {"FINISHED"}
+        assert "Traceback" not in first.log + second.log
+        assert_private(jobs.state)
+
+    def test_a_ledger_that_nobody_can_use_costs_a_line_and_not_the_run(self, jobs: Jobs) -> None:
+        first, second = jobs.submit(a=play(wait="until_end"), b={**shell("echo b"), "after": ["a"]})
+        first.wait_for(RunState.RUNNING)
+        ledger = jobs.state / "ledger.db"
+        for path in jobs.state.glob("ledger.db*"):
+            path.unlink()
+        ledger.mkdir()
+        jobs.end_job()
+        assert second.ended().state is RunState.FINISHED, second.log
+        assert "goes on without it" in first.log
+        ledger.rmdir()
+        assert {run["state"] for run in jobs.listed().values()} == {"FINISHED"}
+
+    def test_a_runner_that_starts_without_a_ledger_lives_its_run(self, jobs: Jobs) -> None:
+        """Its submitter is let go only after the ledger has become a directory."""
+        path = jobs.write({"a": shell("echo a")})
+        (jobs.project / "submit.py").write_text(
+            "import os, shutil\n"
+            "from pathlib import Path\n"
+            "from dlrover_cli.jobs import submission\n"
+            "spawn = submission._spawn\n"
+            "def spoil(*arguments):\n"
+            "    runner = spawn(*arguments)\n"
+            f"    for path in Path({str(jobs.state)!r}).glob('ledger.db*'): path.unlink()\n"
+            f"    os.mkdir({str(jobs.state / 'ledger.db')!r})\n"
+            "    return runner\n"
+            "submission._spawn = spoil\n"
+            f"submission.submit(Path({str(path)!r}), os.environ, print)\n"
+        )
+        subprocess.run(
+            [sys.executable, "submit.py"], cwd=jobs.project, env=jobs.environ, check=True
+        )
+        [run] = jobs.runs()
+        assert run.ended().state is RunState.FINISHED, run.log
+        assert "the run goes on without it" in run.log
+        (jobs.state / "ledger.db").rmdir()
+        assert jobs.listed()[run.run_id]["state"] == "FINISHED"
+
+
+def test_runs_that_take_too_much_are_told_of_in_one_line(jobs: Jobs) -> None:
+    run = jobs.submit_one(**shell("head -c 100000 /dev/zero"))
+    run.ended()
+    eventually(lambda: jobs.listed()[run.run_id]["size"], PATIENCE)
+    limited = replace(jobs, environ={**jobs.environ, "DLROVER_STATE_LIMIT": "50KB"})
+    for argv in (["list"], ["submit", jobs.write({"b": shell(":")})]):
+        said = limited.command(*argv).stderr
+        [line] = [line for line in said.splitlines() if "DLROVER_STATE_LIMIT" in line]
+        assert "cleanup --older-than" in line
+        assert "DLROVER_STATE_LIMIT" not in jobs.command(*argv).stderr
+    for each in jobs.runs():
+        each.ended()
+    wrong = replace(jobs, environ={**jobs.environ, "DLROVER_STATE_LIMIT": "much"})
+    assert "DLROVER_STATE_LIMIT" in wrong.command("list").stderr
