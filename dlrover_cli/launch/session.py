@@ -76,6 +76,7 @@ def open_session(
     resume: Resume | None = None,
     given: GivenRun | None = None,
     agent: str | None = None,
+    platform: str = "local",
 ) -> Session:
     """Make the run directory and start the journals, or go on with those of a run that is there.
 
@@ -86,7 +87,7 @@ def open_session(
     life = None
     if given is None:
         directory = create_run_directory(environ, say, agent)
-        life = _begin_life(directory, argv, name, say)
+        life = _begin_life(directory, argv, name, platform, say)
     else:
         path = Path(given.run_directory)
         directory = join_run_directory(path, given.run_id, agent or given.agent, say)
@@ -108,7 +109,11 @@ def _reopen(report: RunReport, say: Callable[[str], None], resume: Resume) -> Se
 
 
 def _begin_life(
-    directory: RunDirectory, argv: Sequence[str], name: str, say: Callable[[str], None]
+    directory: RunDirectory,
+    argv: Sequence[str],
+    name: str,
+    platform: str,
+    say: Callable[[str], None],
 ) -> EventLog:
     """The same documents and events as those of a submitted job, whose life has more states."""
     directory.write_document(
@@ -117,7 +122,7 @@ def _begin_life(
             "schema_version": SCHEMA_VERSION,
             "run_id": directory.run_id,
             "name": name,
-            "platform": "local",
+            "platform": platform,
             "engine": "torch",
             "submission": directory.run_id,
             "submitted": time.time(),

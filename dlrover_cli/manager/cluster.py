@@ -37,6 +37,14 @@ class AgentEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentUnseen:
+    """The engine has lost sight of an agent; its process may live on, and train in secret."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterLost:
     """The engine itself cannot be reached any more, or wants the job to end."""
 
@@ -45,7 +53,10 @@ class ClusterLost:
 
 
 class Cluster(Protocol):
-    """Posts NodesChanged, AgentEnded and ClusterLost; none of its methods waits for an agent."""
+    """Posts NodesChanged, AgentEnded, AgentUnseen and ClusterLost.
+
+    None of its methods waits for an agent.
+    """
 
     def open(self, post: Post) -> None:
         """Begin to post. The nodes of now come first. Raises DlroverError."""

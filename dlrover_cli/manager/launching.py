@@ -88,7 +88,16 @@ def run_managed(
     report = RunReport(settings.result_file, list(argv), say)
     name = name_of_script(settings.training_script)
     with reporting(report):
-        session = open_session(report, os.environ, say, argv, name, given=given, agent=AGENT)
+        session = open_session(
+            report,
+            os.environ,
+            say,
+            argv,
+            name,
+            given=given,
+            agent=AGENT,
+            platform=settings.platform,
+        )
         try:
             _run(settings, session, make_place(session), given)
         except BaseException as error:

@@ -14,7 +14,14 @@ from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.failover.decide import Action
 from dlrover_cli.leash.server import Arrived, Departed, Said
 from dlrover_cli.leash.wire import LeashAddress
-from dlrover_cli.manager.cluster import AgentEnded, Cluster, ClusterLost, Node, NodesChanged
+from dlrover_cli.manager.cluster import (
+    AgentEnded,
+    AgentUnseen,
+    Cluster,
+    ClusterLost,
+    Node,
+    NodesChanged,
+)
 from dlrover_cli.manager.endings import LastWords, Meaning, job_exit_code
 from dlrover_cli.manager.placing import Demand, missing, to_place
 from dlrover_cli.manager.replacing import Relaunched, Replacer
@@ -144,6 +151,8 @@ class Manager:
                 self._note_departure(agent, was_silent=was_silent)
             case AgentEnded(agent=agent, exit_code=exit_code):
                 self._note_end(agent, exit_code)
+            case AgentUnseen(agent=agent, reason=reason):
+                self._note_unseen(agent, reason)
             case Relaunched() as answer:
                 self._note_relaunch(answer)
             case ClusterLost(reason=reason, exit_code=code):
@@ -190,7 +199,7 @@ class Manager:
         seat = self._roster.get(agent)
         if seat is None:
             return
-        seat.is_connected = True
+        seat.is_connected, seat.was_cut = True, False
         seat.host, seat.member = str(facts.get("host", "")), str(facts.get("member", ""))
         self._record("agent_arrived", agent=agent, host=seat.host, pid=facts.get("pid"))
         if seat.condemned_at is not None:
@@ -219,8 +228,10 @@ class Manager:
         seat = self._roster.get(agent)
         if seat is None:
             return
-        seat.is_connected = False
-        if seat.words is None:
+        seat.is_connected, seat.was_cut = False, not was_silent
+        if seat.is_unseen and seat.was_cut:
+            self._note_end(agent, None)
+        elif seat.words is None or seat.is_unseen:
             why = "it has not been heard of" if was_silent else "its connection broke"
             self._condemn(seat, why)
 
@@ -233,6 +244,19 @@ class Manager:
         self._record("agent_ended", agent=agent, node=seat.node.id, exit_code=exit_code)
         if seat.meaning is Meaning.LOST and not is_known:
             self._tell_of_loss(seat)
+
+    def _note_unseen(self, agent: str, reason: str) -> None:
+        """Two witnesses make an end: the engine that lost it, and a leash cut at its side."""
+        seat = self._roster.get(agent)
+        if seat is None or seat.has_ended:
+            return
+        seat.is_unseen = True
+        if seat.was_cut:
+            self._note_end(agent, None)
+        elif seat.is_connected:
+            self._fence(seat, reason)
+        else:
+            self._condemn(seat, reason)
 
     def _note_relaunch(self, answer: Relaunched) -> None:
         self._state.asked -= set(answer.asked)

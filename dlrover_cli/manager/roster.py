@@ -18,6 +18,10 @@ class Seat:
     member: str = ""
     """What the rendezvous knows it by."""
     is_connected: bool = False
+    was_cut: bool = False
+    """Its own end of the leash was closed: by it, or by its kernel when it died."""
+    is_unseen: bool = False
+    """The engine cannot say any more whether it lives."""
     words: LastWords | None = None
     condemned_at: float | None = None
     """Since when it counts as lost, though nobody has seen its end."""
