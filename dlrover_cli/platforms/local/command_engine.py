@@ -3,7 +3,6 @@
 from dlrover_cli.contracts.jobs import AbstractEngine, BaseJobConfig
 from dlrover_cli.platforms.local.local_job import (
     COMMON_PROPERTIES,
-    SHUTDOWN_TIMEOUT,
     LocalJob,
     LocalPlugin,
 )
@@ -30,7 +29,6 @@ class LocalCommandPlugin(LocalPlugin):
     def fill_in(self, job: LocalJob, given: Properties) -> None:
         given.refuse_others("command", "shell", *COMMON_PROPERTIES)
         job.argv = _command(given)
-        job.shutdown_timeout = given.seconds("shutdown_timeout", SHUTDOWN_TIMEOUT)
 
     def job_config_type(self) -> type[LocalCommandConfig]:
         return LocalCommandConfig

@@ -75,11 +75,16 @@ class LocalPlugin(AbstractJobPlugin):
     def fill_in(self, job: LocalJob, given: Properties) -> None:
         """Put the command into the job; complain about properties. Start and create nothing."""
 
+    def shutdown_timeout(self, job: LocalJob, given: Properties) -> float:
+        """How many seconds the job has to end."""
+        return given.seconds("shutdown_timeout", SHUTDOWN_TIMEOUT)
+
     def generate(self, sub_graph: AISubGraph, project_desc: ProjectDesc) -> LocalJob:
         config = sub_graph.config
         job = LocalJob(JobContext(project_desc), config)
         given = Properties(config.properties, self.engine().engine(), property_places(config))
         self.fill_in(job, given)
+        job.shutdown_timeout = self.shutdown_timeout(job, given)
         job.env |= given.texts_by_name("env")
         for name in (RUN_ID_VARIABLE, GIVEN_RUN_VARIABLE):
             if name in job.env:
@@ -116,12 +121,20 @@ class LocalPlugin(AbstractJobPlugin):
 
     def stop_job(self, job: AbstractJob) -> None:
         """TERM, grace, KILL to all processes of the run. Raises LaunchError if some go on."""
+        main = _main_process(job)
+        if main is not None and not main.is_here:
+            raise LaunchError(
+                f"the job's processes run on {main.host} and cannot be ended from here",
+                hint=f"log in to {main.host} and stop the run there",
+            )
         grace = job.job_context.stop_grace
         self._end(job, _shutdown_timeout(job) if grace is None else grace)
 
     def cleanup_job(self, job: AbstractJob) -> None:
         """End what the job left running. Its output stays for as long as the run is kept."""
-        self._end(job, _shutdown_timeout(job))
+        main = _main_process(job)
+        if main is None or main.is_here:
+            self._end(job, _shutdown_timeout(job))
 
     def job_type(self) -> type[LocalJob]:
         return LocalJob
@@ -147,21 +160,15 @@ class LocalPlugin(AbstractJobPlugin):
             yield out, err
 
     def _end(self, job: AbstractJob, grace: float) -> None:
-        handler = job.job_handler
-        main = handler.main if isinstance(handler, LocalProcessHandler) else None
-        if main is not None and not main.is_here:
-            raise LaunchError(
-                f"the job's processes run on {main.host} and cannot be ended from here",
-                hint=f"log in to {main.host} and stop the run there",
-            )
+        main = _main_process(job)
         left = stop_tree(
             job.job_context.run_id,
             [main] if main is not None else [],
             grace=grace,
             leader=main if self.is_told_alone else None,
         )
-        if handler is not None:
-            handler.wait(0)  # if it is our child, its zombie goes, and its status is kept
+        if job.job_handler is not None:
+            job.job_handler.wait(0)  # if it is our child, its zombie goes, and its status is kept
         if left:
             raise _not_ended(left)
 
@@ -175,6 +182,10 @@ def opened_log(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _main_process(job: AbstractJob) -> ProcessIdentity | None:
+    return job.job_handler.main if isinstance(job.job_handler, LocalProcessHandler) else None
 
 
 def _shutdown_timeout(job: AbstractJob) -> float:

@@ -5,7 +5,6 @@ import sys
 from dlrover_cli.contracts.jobs import AbstractEngine, BaseJobConfig
 from dlrover_cli.platforms.local.local_job import (
     COMMON_PROPERTIES,
-    SHUTDOWN_TIMEOUT,
     LocalJob,
     LocalPlugin,
 )
@@ -41,7 +40,6 @@ class LocalPythonPlugin(LocalPlugin):
         job.argv = [given.text("python", sys.executable), *program, *given.texts("args")]
         # Whoever follows the log wants to see a line when it is printed.
         job.env["PYTHONUNBUFFERED"] = "1"
-        job.shutdown_timeout = given.seconds("shutdown_timeout", SHUTDOWN_TIMEOUT)
 
     def job_config_type(self) -> type[LocalPythonConfig]:
         return LocalPythonConfig

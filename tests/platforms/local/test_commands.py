@@ -140,6 +140,8 @@ class TestEndings:
         try:
             with pytest.raises(LaunchError, match="run on far-away and cannot be ended from here"):
                 run.stop()
+            run.cleanup()  # nothing of it is here
+            assert is_alive(run.handler.process["pid"])
         finally:
             run.handler.process["host"] = socket.gethostname()
 

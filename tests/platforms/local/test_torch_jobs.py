@@ -44,6 +44,8 @@ class TestTheCommand:
         [
             ({}, None, 45),
             ({"shutdown_timeout": 5}, "100", 20),
+            ({"shutdown-timeout": 300}, None, 315),
+            ({"env": {"PET_SHUTDOWN_TIMEOUT": "9"}}, "100", 24),
             ({}, "60", 75),
             ({"env": {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}}, "60", 22),
             ({}, "soon", 45),
@@ -62,6 +64,13 @@ class TestTheCommand:
             monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", variable)
         run = jobs.generate(TORCH, script="train.py", **properties)
         assert job_of(run).shutdown_timeout == seconds
+
+    def test_what_a_config_file_says_holds(self, jobs: LocalJobs) -> None:
+        (jobs.project / "sub").mkdir()
+        (jobs.project / "sub" / "dlrover.toml").write_text("tee = 3\nshutdown_timeout = 100\n")
+        job = job_of(jobs.generate(TORCH, script="train.py", cwd="sub"))
+        assert "--redirects=3" not in job.argv
+        assert job.shutdown_timeout == 115
 
 
 class TestARun:
