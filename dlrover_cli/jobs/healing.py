@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlrover_cli.errors import LaunchError
-from dlrover_cli.jobs.journal import read_story
+from dlrover_cli.jobs.journal import Bookmark, read_on, read_story
 from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live, say_on_stderr
 from dlrover_cli.jobs.ledger_file import LedgerBroken, LedgerError
 from dlrover_cli.jobs.ledger_rows import row_of
@@ -25,6 +25,9 @@ from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
 GRACE_SECONDS = 10.0
 """A run that nobody owns yet is left alone for so long, though its submitter has ended."""
+
+MUCH = 1 << 16
+"""So many bytes of events take longer to read than to keep a bookmark."""
 
 
 def heal(
@@ -129,10 +132,10 @@ def _forget_if_gone(ledger: Ledger, run_id: str) -> None:
 def _catch_up(
     ledger: Ledger, state: Path, on_problem: Callable[[str], None], now: Callable[[], float]
 ) -> None:
-    stories = {}
+    stories, bookmarks = {}, ledger.bookmarks()
     for row in ledger.unsettled():
         files = RunFiles(row.directory)
-        story = _story(files)
+        story = _read_on(files, ledger, bookmarks.get(row.run_id))
         if story is None:
             continue
         if story.steps > row.steps and (document := _document(files)):
@@ -167,6 +170,20 @@ def _story(files: RunFiles) -> Story | None:
         return Story()
     except OSError:
         return None
+
+
+def _read_on(files: RunFiles, ledger: Ledger, text: str | None) -> Story | None:
+    """The story of a run that may have told much; if it has, the next one reads on from here."""
+    before = Bookmark() if text is None else Bookmark.from_text(text)
+    try:
+        now = read_on(files.events, before)
+    except FileNotFoundError:
+        return Story()
+    except OSError:
+        return None
+    if abs(now.offset - before.offset) > MUCH:
+        ledger.set_bookmark(files.run_id, now.to_text())
+    return now.story
 
 
 def _lost(

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.events import EventLog
@@ -71,9 +72,37 @@ class LifeJournal:
         self.story = _told(self.story, whole.splitlines())
 
 
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """How far somebody has read, and the story up to there; some runs go on for months."""
+
+    offset: int = 0
+    story: Story = field(default_factory=Story)
+
+    def to_text(self) -> str:
+        return json.dumps({"offset": self.offset, "story": self.story.to_json()})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        data = json.loads(text)
+        return cls(data["offset"], Story.from_json(data["story"]))
+
+
 def read_story(path: Path) -> Story:
     """What the file tells now. Raises OSError if it cannot be read."""
-    return _told(Story(), path.read_bytes().splitlines())
+    return read_on(path, Bookmark()).story
+
+
+def read_on(path: Path, bookmark: Bookmark) -> Bookmark:
+    """Read from there to the last whole line. Raises OSError if the file cannot be read."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < bookmark.offset:
+            bookmark = Bookmark()  # it is another file
+        file.seek(bookmark.offset)
+        text = file.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    story = _told(bookmark.story, whole.splitlines())
+    return Bookmark(bookmark.offset + len(whole), story)
 
 
 def _told(story: Story, lines: Iterable[bytes]) -> Story:

@@ -199,6 +199,20 @@ class Ledger:
         """Those whose files may know more than their rows."""
         return self._selected(" WHERE is_settled = 0")
 
+    def bookmarks(self) -> dict[str, str]:
+        """By run id, how far somebody has read in long stories that are not settled."""
+        with self._file.connected() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT run_id, bookmark FROM runs "
+                    "WHERE is_settled = 0 AND bookmark IS NOT NULL"
+                ).fetchall()
+            )
+
+    def set_bookmark(self, run_id: str, text: str) -> None:
+        with self._file.writing() as connection:
+            connection.execute("UPDATE runs SET bookmark = ? WHERE run_id = ?", (text, run_id))
+
     def run_ids(self) -> set[str]:
         with self._file.connected() as connection:
             return {run_id for (run_id,) in connection.execute("SELECT run_id FROM runs")}

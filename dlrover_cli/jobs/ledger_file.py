@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ _COLUMNS = {
     "steps": "INTEGER NOT NULL",
     "cleaner": "TEXT",
     "is_settled": "INTEGER NOT NULL DEFAULT 0",
+    "bookmark": "TEXT",
 }
 _SCHEMA = f"""
 CREATE TABLE runs ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())});
@@ -72,7 +73,7 @@ def open_ledger_file(path: Path, on_problem: Callable[[str], None]) -> "Connecti
 def set_aside(path: Path, error: LedgerBroken) -> str:
     """Move a broken ledger away, unless another process has done so; says what was done."""
     aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    with making_sentences(path), _one_at_a_time(path):
+    with making_sentences(path), _locked(path, fcntl.LOCK_EX):
         if _is_sound(path):
             return f"{error.message}; another process has replaced it"
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -101,17 +102,18 @@ _HINT = "set XDG_STATE_HOME to a writable directory with free space"
 
 def _opened(path: Path) -> "Connection":
     with making_sentences(path):
-        if path.exists():
-            _make_private(path.parent, 0o700)
-            _make_private(path, 0o600)
-            return _connected(path)
+        with _kept_in_place(path):
+            if path.exists():
+                _make_private(path.parent, 0o700)
+                _make_private(path, 0o600)
+                return _connected(path)
         return _made(path)
 
 
 def _made(path: Path) -> "Connection":
     path.parent.mkdir(parents=True, exist_ok=True)
     _make_private(path.parent, 0o700)
-    with _one_at_a_time(path):
+    with _locked(path, fcntl.LOCK_EX):
         # SQLite gives the mode of this file to those that it puts beside it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         return _connected(path)
@@ -185,17 +187,26 @@ def _choose_journal(connection: "Connection", path: Path) -> None:
 
 
 @contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """For making the file and moving it away; the lock goes with the process.
+def _kept_in_place(path: Path) -> Iterator[None]:
+    """Nobody moves the file away meanwhile: SQLite would take the next one's journal for its own.
 
-    SQLite has locks of its own: without this one, a file may be moved away twice.
+    Where this cannot be promised, as on a read-only disk, nobody is likely to move it.
     """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(_locked(path, fcntl.LOCK_SH))
+        yield
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    """A lock beside those of SQLite; it goes with the process."""
     lock = os.open(
         path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
     try:
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, how)
         yield
     finally:
         os.close(lock)

@@ -5,7 +5,7 @@ remarks. A change of state that the table of states does not allow was not made.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dlrover_cli.jobs.states import RunState
@@ -29,6 +29,15 @@ class Story:
     cleaner: ProcessIdentity | None = None
     """Who has begun to clean up and not said that it is done."""
     is_cleaned: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"state": self.state.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Story":
+        """The story that `to_json` has written."""
+        told = {name: _process(data[name]) for name in ("submitter", "owner", "cleaner")}
+        return cls(**{**data, **told, "state": RunState(data["state"])})
 
     def after(self, event: Mapping[str, Any]) -> "Story":
         """The story with one more event; as it is if the event is none of its steps."""

@@ -11,11 +11,12 @@ import pytest
 
 from dlrover_cli.jobs import healing
 from dlrover_cli.jobs.healing import GRACE_SECONDS, heal
-from dlrover_cli.jobs.journal import read_story
+from dlrover_cli.jobs.journal import Bookmark, read_story
 from dlrover_cli.jobs.ledger import Ledger, UnknownRun
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
 from dlrover_cli.jobs.states import RunState
+from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.events import EventLog
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.jobs.runs import document, elsewhere, ended_process, move_to, new_run, reused_pid, row
@@ -234,7 +235,7 @@ def test_an_end_is_read_once_and_looked_at_again_when_somebody_cleans_up(
     assert size is not None
     assert size > 0
     with monkeypatch.context() as patched:
-        patched.setattr(healing, "read_story", lambda path: pytest.fail("nothing to read"))
+        patched.setattr(healing, "read_on", lambda *args: pytest.fail("nothing to read"))
         heal(ledger, state)
     with RunRecord.open(record.files, ledger, print).cleaning() as is_due:
         assert is_due
@@ -297,3 +298,42 @@ def test_a_run_removed_while_it_is_healed_is_forgotten_at_last(
     heal(ledger, state)
     with pytest.raises(UnknownRun):
         ledger.row("r1")
+
+
+def test_a_long_story_is_read_on_where_somebody_stopped(
+    state: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = new_run(state, "r1", ledger)
+    record.own(ProcessIdentity.own())
+    for number in range(100):
+        record.note("occurrence", number=number, reason="x" * 1000)
+        for to in (RunState.STARTING, RunState.RUNNING, RunState.STOPPING, RunState.PENDING):
+            record.move(to)
+    heal(ledger, state)
+    size = record.files.events.stat().st_size
+    read_from = []
+    original = healing.read_on
+
+    def watched(path: Path, bookmark: Bookmark) -> Bookmark:
+        read_from.append(bookmark.offset)
+        return original(path, bookmark)
+
+    monkeypatch.setattr(healing, "read_on", watched)
+    heal(ledger, state)
+    assert read_from == [size]
+    foreground = EventLog(record.files.events, "r1", print)
+    foreground.record("state", to="STARTING", reason="once more", exit_code=None)
+    foreground.close()
+    heal(ledger, state)
+    assert read_from == [size, size]
+    assert record.refresh().state is RunState.STARTING
+    assert ledger.row("r1") == record.row
+    assert ledger.row("r1").reason == "once more"
+
+
+def test_a_story_that_got_shorter_is_read_from_its_beginning(state: Path, ledger: Ledger) -> None:
+    record = new_run(state, "r1", ledger)
+    record.own(ProcessIdentity.own())
+    ledger.set_bookmark("r1", Bookmark(1 << 30, Story(steps=99)).to_text())
+    heal(ledger, state)
+    assert ledger.row("r1") == record.row

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlrover_cli.jobs.journal import LifeJournal, read_story
+from dlrover_cli.jobs.journal import Bookmark, LifeJournal, read_on, read_story
 from dlrover_cli.jobs.states import RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
@@ -42,6 +42,27 @@ def test_a_journal_is_read_again_as_it_was_told(tmp_path: Path) -> None:
     assert story.steps == 4  # the occurrence is a remark
     assert story.started is not None
     assert story.ended is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 10_000])
+def test_reading_on_in_parts_tells_the_same(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "events.jsonl"
+    journal = opened(path)
+    me = ProcessIdentity.own().to_json()
+    for kind, data in (
+        ("submitted", {"by": me}),
+        ("owned", {"owner": me}),
+        ("state", moved(RunState.STARTING)),
+        ("cleaning", {"by": me}),
+    ):
+        append(journal, kind, **data)
+    journal.close()
+    content, bookmark = path.read_bytes(), Bookmark()
+    for end in range(0, len(content), size or len(content)):
+        path.write_bytes(content[:end])
+        bookmark = Bookmark.from_text(read_on(path, bookmark).to_text())
+    path.write_bytes(content)
+    assert read_on(path, bookmark) == Bookmark(len(content), journal.story)
 
 
 def test_what_another_writer_wrote_is_seen_before_writing_and_numbers_go_on(tmp_path: Path) -> None:
