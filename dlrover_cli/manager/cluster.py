@@ -1,10 +1,13 @@
 """An engine as the manager needs it: which nodes there are, and an agent's process on one."""
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 Post = Callable[[object], None]
+Explain = Callable[[signal.Signals, Post], None]
+"""What a signal means on a platform: posts ClusterLost soon, whatever happens; must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class ClusterLost:
 
     reason: str
     exit_code: int
+    signum: signal.Signals | None = None
+    """The signal that it is about, if it is the manager who was told to end."""
+    goes_on: bool = False
+    """Whether the engine starts the job again: the run is not over."""
 
 
 class Cluster(Protocol):

@@ -6,6 +6,7 @@ run directory, the result file, the exit codes.
 
 import json
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -29,7 +30,7 @@ from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.leash import wire
 from dlrover_cli.leash.server import LeashServer
 from dlrover_cli.leash.wire import LeashAddress
-from dlrover_cli.manager.cluster import Cluster, Node
+from dlrover_cli.manager.cluster import Cluster, Explain, Node
 from dlrover_cli.manager.extensions import compose, installed_extensions
 from dlrover_cli.manager.manager import JobOutcome, Manager, ManagerOptions
 from dlrover_cli.manager.placing import Demand
@@ -52,6 +53,7 @@ class ManagedJobFailed(DlroverError):
     def __init__(self, outcome: JobOutcome) -> None:
         super().__init__(outcome.reason)
         self.exit_code = outcome.exit_code
+        self.goes_on = outcome.goes_on
         if outcome.signum is not None:
             self.sigval = outcome.signum
 
@@ -71,6 +73,13 @@ class Place:
     environ: Mapping[str, str] = field(default_factory=dict)
     """What agents get besides this process's own environment."""
     lease: float = 5.0
+    replacer: Replacer = field(default_factory=NoReplacer)
+    """Who is asked for new nodes if no extension is there for that."""
+    relaunches: int = 0
+    """How many nodes were replaced in this run before this manager."""
+    explain: Explain | None = None
+    """What the platform knows about signals; those of its own are in ``more_signals``."""
+    more_signals: tuple[signal.Signals, ...] = ()
 
 
 def run_managed(
@@ -102,6 +111,9 @@ def run_managed(
             _run(settings, session, make_place(session), given)
         except BaseException as error:
             report.details = details_of(session.run_directory.path, error)
+            if getattr(error, "goes_on", False):
+                session.close_journals()
+                raise
             session.close(error)
             say(f"logs, events and result: {session.run_directory.path}")
             raise
@@ -122,7 +134,7 @@ def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenR
                 inbox,
                 place.cluster,
                 leashes,
-                _replacer(view, session),
+                _replacer(view, session, place.replacer),
                 commands,
                 options_for(settings, place),
                 session.events.record,
@@ -152,7 +164,7 @@ class _View:
         return [info_of(node) for node in self.current()]
 
 
-def _replacer(view: _View, session: Session) -> Replacer:
+def _replacer(view: _View, session: Session, otherwise: Replacer) -> Replacer:
     """What the installed extensions make of a lost node; what is wrong with them is said."""
     composition = compose(installed_extensions(), view)
     for problem in composition.problems:
@@ -164,7 +176,7 @@ def _replacer(view: _View, session: Session) -> Replacer:
         deployment=asdict(view.deployment),
     )
     if composition.extension is None or not composition.replaces_nodes:
-        return NoReplacer()
+        return otherwise
     return ExtensionReplacer(composition.extension)
 
 
@@ -177,6 +189,9 @@ def options_for(settings: LaunchSettings, place: Place) -> ManagerOptions:
         max_node_relaunches=settings.max_node_relaunches,
         end_together=grace + _MARGIN_SECONDS,
         lease=place.lease,
+        relaunches=place.relaunches,
+        explain=place.explain,
+        more_signals=place.more_signals,
     )
 
 

@@ -19,6 +19,7 @@ from dlrover_cli.manager.cluster import (
     AgentUnseen,
     Cluster,
     ClusterLost,
+    Explain,
     Node,
     NodesChanged,
 )
@@ -33,6 +34,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _ORPHAN_SECONDS = 4.0
 """What an agent takes to end its workers once its lease is over."""
 _LOOK_AGAIN_SECONDS = 0.5
+_COME_BACK_SECONDS = 1.0
+"""What an agent whose leash was cut has to connect again, lest a network's hiccup cost a node."""
+_AGREED_SECONDS = 3.0
+"""What the others have to end by themselves once the agents have agreed that the job fails."""
 
 
 class Leashes(Protocol):
@@ -64,6 +69,12 @@ class ManagerOptions:
     end_together: float = 45.0
     """How long agents have to end after the first one has."""
     lease: float = 5.0
+    relaunches: int = 0
+    """How many nodes were replaced before, if the run goes on in another manager."""
+    explain: Explain | None = None
+    """Who knows what a signal means; without it the launcher was told to end."""
+    more_signals: tuple[signal.Signals, ...] = ()
+    """Signals of the platform that `explain` knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,8 @@ class JobOutcome:
     reason: str
     signum: int | None = None
     """The signal that ended the manager, and with it the job."""
+    goes_on: bool = False
+    """Whether the engine starts the job again: the run is not over."""
 
 
 @dataclass(slots=True)
@@ -89,7 +102,11 @@ class _State:
     attempt: int | None = None
     outcome: JobOutcome | None = None
     ending_since: float | None = None
+    stop_at: float | None = None
+    """When the agents that are left are asked to end."""
     were_killed: bool = False
+    is_explaining: bool = False
+    """A signal has come, and the platform is asked what it means."""
 
 
 class Manager:
@@ -115,11 +132,11 @@ class Manager:
         self._record = record
         self._say = say
         self._roster = Roster()
-        self._state = _State()
+        self._state = _State(relaunches=options.relaunches)
 
     def run(self) -> JobOutcome:
         """Run the job to its end; nothing of it is left that the engine can reach."""
-        with self._inbox.receiving_signals(_SIGNALS):
+        with self._inbox.receiving_signals((*_SIGNALS, *self._options.more_signals)):
             self._cluster.open(self._inbox.post)
             try:
                 while (outcome := self._step()) is None:
@@ -155,13 +172,29 @@ class Manager:
                 self._note_unseen(agent, reason)
             case Relaunched() as answer:
                 self._note_relaunch(answer)
-            case ClusterLost(reason=reason, exit_code=code):
-                self._end(JobOutcome(code, reason))
+            case ClusterLost() as lost:
+                self._state.is_explaining = False
+                self._end(JobOutcome(lost.exit_code, lost.reason, lost.signum, lost.goes_on))
             case SignalReceived(signum=signum):
-                reason = f"the launcher received {signum.name}"
-                self._end(JobOutcome(from_signal(signum), reason, signum))
+                self._note_signal(signum)
             case _:
                 pass
+
+    def _note_signal(self, signum: signal.Signals) -> None:
+        """The first one ends the job in good order; Ctrl-C after that ends it at once."""
+        self._record("signal", signal=signum.name)
+        state = self._state
+        if state.outcome is not None:
+            if signum == signal.SIGINT and not state.were_killed:
+                state.ending_since = time.monotonic() - self._options.end_together
+            return
+        explain = self._options.explain
+        if explain is not None and not self._state.is_explaining:
+            self._state.is_explaining = True
+            explain(signum, self._inbox.post)
+            return
+        self._state.is_explaining = False
+        self._end(JobOutcome(from_signal(signum), f"the launcher received {signum.name}", signum))
 
     def _note_nodes(self, nodes: tuple[Node, ...]) -> None:
         before = {node.id for node in self._state.nodes}
@@ -169,12 +202,14 @@ class Manager:
         self._state.nodes = nodes
         if before != after:
             self._record("nodes", nodes=sorted(after), gone=sorted(before - after))
+        self._state.excluded -= after - before  # as good as new
         for seat in self._roster.unfinished():
             if seat.node.id in before - after:
                 self._fence(seat, f"the engine says that {seat.node.hostname} is gone")
 
     def _fence(self, seat: Seat, reason: str) -> None:
         """Its machine may well live: end it over the leash, before anybody takes its place."""
+        seat.is_fenced = True
         self._record("fence", agent=seat.agent, node=seat.node.id, reason=reason)
         if not self._leashes.send(seat.agent, "fence", reason=reason):
             self._condemn(seat, reason)
@@ -185,6 +220,7 @@ class Manager:
         seat.condemned_at = time.monotonic()
         self._record("agent_lost", agent=seat.agent, node=seat.node.id, reason=reason)
         self._tell_of_loss(seat)
+        self._cluster.kill(seat.agent)  # it has no way back, and its end is known the sooner
 
     def _tell_of_loss(self, seat: Seat) -> None:
         self._leashes.broadcast(
@@ -199,7 +235,7 @@ class Manager:
         seat = self._roster.get(agent)
         if seat is None:
             return
-        seat.is_connected, seat.was_cut = True, False
+        seat.is_connected, seat.cut_at = True, None
         seat.host, seat.member = str(facts.get("host", "")), str(facts.get("member", ""))
         self._record("agent_arrived", agent=agent, host=seat.host, pid=facts.get("pid"))
         if seat.condemned_at is not None:
@@ -228,12 +264,11 @@ class Manager:
         seat = self._roster.get(agent)
         if seat is None:
             return
-        seat.is_connected, seat.was_cut = False, not was_silent
-        if seat.is_unseen and seat.was_cut:
-            self._note_end(agent, None)
+        seat.is_connected = False
+        if not was_silent:
+            seat.cut_at = time.monotonic()
         elif seat.words is None or seat.is_unseen:
-            why = "it has not been heard of" if was_silent else "its connection broke"
-            self._condemn(seat, why)
+            self._condemn(seat, "it has not been heard of")
 
     def _note_end(self, agent: str, exit_code: int | None) -> None:
         seat = self._roster.get(agent)
@@ -251,12 +286,19 @@ class Manager:
         if seat is None or seat.has_ended:
             return
         seat.is_unseen = True
-        if seat.was_cut:
-            self._note_end(agent, None)
-        elif seat.is_connected:
+        if seat.is_connected:
             self._fence(seat, reason)
-        else:
+        elif seat.cut_at is None:
             self._condemn(seat, reason)
+
+    def _look_for_cut_ones(self, now: float) -> None:
+        for seat in self._roster.unfinished():
+            if not seat.stays_away(now, _COME_BACK_SECONDS):
+                continue
+            if seat.is_unseen:
+                self._note_end(seat.agent, None)
+            elif seat.words is None:
+                self._condemn(seat, "its connection broke")
 
     def _note_relaunch(self, answer: Relaunched) -> None:
         self._state.asked -= set(answer.asked)
@@ -275,8 +317,11 @@ class Manager:
 
     def _step(self) -> JobOutcome | None:
         """Do what can be done; the outcome once the job is over and nothing runs any more."""
+        if self._state.is_explaining:
+            return None  # the engine may be ending the agents: that is no loss to make up for
         now = time.monotonic()
         patience = self._options.lease + _ORPHAN_SECONDS
+        self._look_for_cut_ones(now)
         for seat in self._roster:
             if not seat.is_dealt_with and seat.is_gone(now, patience):
                 seat.is_dealt_with = True
@@ -292,9 +337,8 @@ class Manager:
             case Meaning.SUCCESS:
                 self._end(JobOutcome(ExitCode.SUCCESS, "every worker succeeded"))
             case Meaning.FAILURE:
-                words = seat.words.reason if seat.words is not None else ""
-                reason = f"the agent on {seat.host or seat.node.hostname} ended the job"
-                self._end(JobOutcome(job_exit_code(seat.exit_code), words or reason))
+                code = job_exit_code(seat.exit_code)
+                self._end(JobOutcome(code, seat.why_it_failed()), is_agreed=seat.has_said_why)
             case Meaning.REPLACE:
                 self._replace(seat, "a verdict wants it replaced", exclude=True)
             case Meaning.LOST:
@@ -361,26 +405,32 @@ class Manager:
         self._record("agent_placed", agent=seat.agent, node=node.id, host=node.hostname)
         self._cluster.start(node, seat.agent, argv, environ)
 
-    def _end(self, outcome: JobOutcome) -> None:
-        """The first outcome stands, but a failure says more than a success that came before."""
+    def _end(self, outcome: JobOutcome, *, is_agreed: bool = False) -> None:
+        """The first outcome stands. If the agents have agreed on it, they end by themselves."""
         state = self._state
-        if state.outcome is None:
-            state.outcome, state.ending_since = outcome, time.monotonic()
-            self._record("job_ending", exit_code=outcome.exit_code, reason=outcome.reason)
-            if outcome.exit_code != ExitCode.SUCCESS:
-                for seat in self._roster.unfinished():
-                    self._cluster.stop(seat.agent)
+        if state.outcome is not None:
+            return
+        now = time.monotonic()
+        state.outcome, state.ending_since = outcome, now
+        self._record("job_ending", exit_code=outcome.exit_code, reason=outcome.reason)
+        if outcome.exit_code != ExitCode.SUCCESS:
+            state.stop_at = now + _AGREED_SECONDS if is_agreed else now
 
     def _wind_up(self, outcome: JobOutcome, now: float) -> JobOutcome | None:
+        state = self._state
         left = [seat for seat in self._roster if not seat.is_dealt_with]
         if not left:
             return outcome
-        assert self._state.ending_since is not None
-        if now - self._state.ending_since >= self._options.end_together:
-            if self._state.were_killed:
+        if state.stop_at is not None and now >= state.stop_at:
+            state.stop_at = None
+            for seat in left:
+                self._cluster.stop(seat.agent)
+        assert state.ending_since is not None
+        if now - state.ending_since >= self._options.end_together:
+            if state.were_killed:
                 return outcome
-            self._state.were_killed = True
-            self._state.ending_since = now - self._options.end_together + self._options.lease
+            state.were_killed = True
+            state.ending_since = now - self._options.end_together + self._options.lease
             for seat in left:
                 self._cluster.kill(seat.agent)
         return None
