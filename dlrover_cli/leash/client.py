@@ -110,9 +110,10 @@ class Leash:
                 except TimeoutError:
                     self.tell("beat")
                     continue
-                if not data:
-                    return
-                self._heard = time.monotonic()
+                now = time.monotonic()
+                if not data or now - self._heard > self.lease:
+                    return  # what was sent before we fell asleep does not count as heard
+                self._heard = now
                 for message in lines.feed(data):
                     self._take(message)
         finally:

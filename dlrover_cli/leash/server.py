@@ -156,16 +156,21 @@ class LeashServer:
 
     def _welcome(self, connection: _Connection, message: Message) -> None:
         match message:
-            case {"kind": "hello", "token": str(token), "agent": str(agent)} if hmac.compare_digest(
-                token, self._token
-            ):
+            case {"kind": "hello", "token": str(token), "agent": str(agent)} if self._trusts(token):
                 connection.agent = agent
                 with self._lock:
+                    before = self._by_agent.get(agent)
                     self._by_agent[agent] = connection
+                if before is not None:
+                    self._drop(before, was_silent=False)
                 facts = {key: value for key, value in message.items() if key != "token"}
                 self._post(Arrived(agent, facts))
             case _:
                 self._drop(connection, was_silent=False)
+
+    def _trusts(self, token: str) -> bool:
+        # As bytes: a text that is not ASCII cannot be compared.
+        return hmac.compare_digest(token.encode(errors="replace"), self._token.encode())
 
     def _drop_silent(self, now: float) -> None:
         for connection in self._connections():

@@ -63,7 +63,10 @@ class Lines:
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             raise ValueError("a line that has no end")
-        messages = [json.loads(line) for line in whole if line]
+        try:
+            messages = [json.loads(line) for line in whole if line]
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
         if not all(
             isinstance(each, dict) and isinstance(each.get("kind"), str) for each in messages
         ):

@@ -18,11 +18,13 @@ class Seat:
     member: str = ""
     """What the rendezvous knows it by."""
     is_connected: bool = False
-    was_cut: bool = False
-    """Its own end of the leash was closed: by it, or by its kernel when it died."""
+    cut_at: float | None = None
+    """When its own end of the leash was closed: by it, or by its kernel when it died."""
     is_unseen: bool = False
     """The engine cannot say any more whether it lives."""
     words: LastWords | None = None
+    is_fenced: bool = False
+    """Whether it was told to go."""
     condemned_at: float | None = None
     """Since when it counts as lost, though nobody has seen its end."""
     has_ended: bool = False
@@ -32,7 +34,31 @@ class Seat:
 
     @property
     def meaning(self) -> Meaning:
-        return meaning_of(self.exit_code, self.words)
+        meaning = meaning_of(self.exit_code, self.words)
+        return Meaning.LOST if self.is_fenced and meaning is Meaning.REPLACE else meaning
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether it has ever been heard of."""
+        return bool(self.host)
+
+    @property
+    def has_said_why(self) -> bool:
+        """Whether it has left a decision of the whole job."""
+        return self.words is not None and self.words.action is not None
+
+    def why_it_failed(self) -> str:
+        """A sentence for the job's result."""
+        if self.words is not None and self.words.reason:
+            return self.words.reason
+        where = f"the agent on {self.host or self.node.hostname}"
+        if self.has_arrived:
+            return f"{where} ended with {self.exit_code}"
+        return f"{where} ended with {self.exit_code} before it was heard of; can it start there?"
+
+    def stays_away(self, now: float, patience: float) -> bool:
+        """Whether its leash was cut, and it did not connect again."""
+        return self.cut_at is not None and now - self.cut_at >= patience
 
     def is_gone(self, now: float, patience: float) -> bool:
         """Whether nothing of it runs any more: seen, or since it would have ended itself by now."""

@@ -235,6 +235,7 @@ class Launcher:
         stdin: bytes = b"",
         tty: bool = False,
         ignored_signals: Sequence[int] = (),
+        pass_fds: Sequence[int] = (),
     ) -> Running:
         """Start a launcher in a session and process group of its own.
 
@@ -244,6 +245,7 @@ class Launcher:
         command: "dlrover-run", "torchrun", or any other command line (then always `real`).
         tty: one terminal for all three streams.
         ignored_signals: as `nohup` ignores SIGHUP.
+        pass_fds: descriptors that a `real` one inherits.
         """
         token = self._test_token + uuid.uuid4().hex[: TOKEN_LENGTH - len(self._test_token)]
         environ = self.environment(env or {}) | {TOKEN_VARIABLE: token}
@@ -257,6 +259,7 @@ class Launcher:
             cwd=str(cwd or self._directory),
             tty=tty,
             ignored_signals=tuple(ignored_signals),
+            pass_fds=tuple(pass_fds),
         )
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
@@ -343,6 +346,7 @@ class Request:
     cwd: str
     tty: bool
     ignored_signals: tuple[int, ...]
+    pass_fds: tuple[int, ...] = ()
 
 
 class Process(Protocol):
@@ -373,6 +377,7 @@ class RealProcess:
             stdout=stdio[1],
             stderr=stdio[2],
             start_new_session=True,
+            pass_fds=request.pass_fds,
             preexec_fn=prepare,
         )
 
@@ -421,8 +426,38 @@ class ForkedProcess:
             signal.pidfd_send_signal(self._pidfd, number)
 
 
+class LaunchClient:
+    """Asks a launch server that runs already, from whatever process."""
+
+    def __init__(self, control: socket.socket, log: Path) -> None:
+        self._control = control
+        self._log = log
+
+    def fork(self, request: Request, stdio: Sequence[int]) -> ForkedProcess:
+        packet = json.dumps(
+            {
+                "script": request.command[1],
+                "argv": request.argv,
+                "env": dict(request.env),
+                "cwd": request.cwd,
+                "tty": request.tty,
+                "ignored_signals": [int(number) for number in request.ignored_signals],
+            }
+        ).encode()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [packet], [theirs.fileno(), *stdio])
+            except OSError as error:
+                ours.close()
+                raise LaunchFailed(
+                    f"the launch server: {error}:\n{self._log.read_text()}"
+                ) from None
+        return ForkedProcess(ours, self._log)
+
+
 class LaunchServer:
-    """The client's end of `launch_server.py`."""
+    """A launch server of our own: `launch_server.py`."""
 
     def __init__(self, session_token: str, log: Path) -> None:
         self._log = log
@@ -448,27 +483,13 @@ class LaunchServer:
                 start_new_session=True,
             )
 
+    @property
+    def control(self) -> socket.socket:
+        """Whoever inherits it can make a `LaunchClient` of it."""
+        return self._control
+
     def fork(self, request: Request, stdio: Sequence[int]) -> ForkedProcess:
-        packet = json.dumps(
-            {
-                "script": request.command[1],
-                "argv": request.argv,
-                "env": dict(request.env),
-                "cwd": request.cwd,
-                "tty": request.tty,
-                "ignored_signals": [int(number) for number in request.ignored_signals],
-            }
-        ).encode()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                socket.send_fds(self._control, [packet], [theirs.fileno(), *stdio])
-            except OSError as error:
-                ours.close()
-                raise LaunchFailed(
-                    f"the launch server: {error}:\n{self._log.read_text()}"
-                ) from None
-        return ForkedProcess(ours, self._log)
+        return LaunchClient(self._control, self._log).fork(request, stdio)
 
     def close(self) -> None:
         self._control.close()
