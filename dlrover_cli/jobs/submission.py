@@ -19,7 +19,7 @@ from pathlib import Path
 from dlrover_cli import __version__
 from dlrover_cli.contracts.jobs import AbstractJobPlugin, AISubGraph, BaseJob
 from dlrover_cli.contracts.jsonable import check_round_trip, encode
-from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.errors import LaunchError, PluginError, UsageError
 from dlrover_cli.jobs.job_file import (
     JobEntry,
     JobFile,
@@ -93,9 +93,7 @@ def submit(path: Path, environ: Mapping[str, str], on_problem: Callable[[str], N
 
 
 def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
-    plugin, source = find_plugin(
-        entry.platform, entry.engine, reference=entry.plugin, roots=(job_file.path.parent,)
-    )
+    plugin, source = _plugin_of(entry, job_file)
     config = make_config(entry, plugin.job_config_type())
     if config.periodic_config is not None and not plugin.honours_periodic_config:
         raise UsageError(
@@ -106,6 +104,15 @@ def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
     job = _generated(plugin, entry, make_sub_graph(entry, config), job_file)
     check_round_trip(job, f"the job {entry.name!r}")
     return _Planned(entry, source, job)
+
+
+def _plugin_of(entry: JobEntry, job_file: JobFile) -> tuple[AbstractJobPlugin, PluginSource]:
+    roots = (job_file.path.parent,)
+    try:
+        return find_plugin(entry.platform, entry.engine, reference=entry.plugin, roots=roots)
+    except PluginError as error:
+        place = entry.where("engine" if entry.plugin is None else "plugin")
+        raise UsageError(f"{place}: {error.message}", hint=error.hint) from error
 
 
 def _generated(

@@ -10,9 +10,13 @@ from tests.jobs.test_job_file import BAD_JOBS
 
 GOOD = "good: {engine: cmd_line, properties: {command: ['true']}}\n"
 FOUND_LATER = [
-    ("bad:\n  engine: torhc\n", "", "torhc"),
-    ("bad:\n  engine: torch\n  platform: moon\n", "", "moon"),
-    ("bad:\n  engine: torch\n  plugin: no_such_module::Plugin\n", "", "no_such_module"),
+    ("bad:\n  engine: torhc\n", "bad.yaml:3: ", "torhc"),
+    ("bad:\n  engine: torch\n  platform: moon\n", "bad.yaml:3: ", "moon"),
+    (
+        "bad:\n  engine: torch\n  plugin: no_such_module::Plugin\n",
+        "bad.yaml:4: ",
+        "no_such_module",
+    ),
     ("bad:\n  engine: torch\n  prperties: {}\n", "bad.yaml:4: ", "'prperties'"),
     ("bad:\n  engine: torch\n", "bad.yaml:2: ", "needs a script"),
     (
