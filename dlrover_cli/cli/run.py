@@ -126,7 +126,12 @@ def read_settings(argv: Sequence[str]) -> LaunchSettings:
 
     with printing():  # --help and --version
         flags = read_flags(tokens, os.environ)
-    return resolve_settings(flags, os.environ, Path())
+    settings = resolve_settings(flags, os.environ, Path())
+    if "SLURM_STEP_ID" not in os.environ:
+        return settings
+    from dlrover_cli.platforms.slurm.step import fill_from_step
+
+    return fill_from_step(settings, os.environ)
 
 
 def explain(error: DlroverError) -> None:
@@ -142,7 +147,8 @@ def _outcome_of(part: Callable[[], _T]) -> tuple[int, _T | None]:
     try:
         return ExitCode.SUCCESS, part()
     except DlroverError as error:
-        explain(error)
+        if not getattr(error, "is_told", False):
+            explain(error)
         return error.exit_code, None
     except KeyboardInterrupt:
         return from_signal(SIGINT), None

@@ -1,0 +1,117 @@
+"""In an allocation: be the manager of the job, with one step per agent on the nodes at hand."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.contracts.manager import Deployment
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.launch.command import launcher_command
+from dlrover_cli.launch.given_run import take_given_run
+from dlrover_cli.launch.run import say
+from dlrover_cli.launch.session import Session
+from dlrover_cli.manager.cluster import Node
+from dlrover_cli.manager.launching import Place, run_managed
+from dlrover_cli.platforms.slurm.allocation import Allocation
+from dlrover_cli.platforms.slurm.checks import check_nodes, needs_of
+from dlrover_cli.platforms.slurm.cluster import SlurmCluster
+from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError
+from dlrover_cli.platforms.slurm.history import (
+    MANAGER_RESULT,
+    History,
+    find_run,
+    read_history,
+    remember_run,
+)
+from dlrover_cli.platforms.slurm.meaning import WARNING, Explainer
+
+_USUAL_PORT = 6818
+
+
+class AbortedBefore(DlroverError):
+    """Slurm has started a job again that policy had ended for good."""
+
+    exit_code = ExitCode.ABORTED
+
+
+def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation) -> None:
+    """Run the job in this allocation. Raises ManagedJobFailed, or what keeps it from starting."""
+    slurm = Slurm()
+    given = take_given_run(os.environ)
+    is_own = given is None
+    given = given or find_run(os.environ, allocation, argv)
+    history = History(None) if given is None else read_history(Path(given.run_directory))
+    try:
+        if history.was_aborted:
+            raise AbortedBefore(
+                "the run was aborted by policy and is not run again",
+                hint="submit it again once the cause is mended",
+            )
+        if given is not None:
+            Path(given.run_directory, MANAGER_RESULT).unlink(missing_ok=True)
+            given = replace(given, counters=history.counters)
+
+        def make_place(session: Session) -> Place:
+            if is_own:
+                directory = session.run_directory
+                remember_run(os.environ, allocation, argv, directory.run_id, directory.path)
+            return _place(settings, allocation, slurm, history)
+
+        run_managed(settings, argv, make_place, given=given)
+    except DlroverError as error:
+        if error.exit_code == ExitCode.ABORTED:
+            _forbid_requeue(slurm, allocation)
+        raise
+
+
+def _place(
+    settings: LaunchSettings, allocation: Allocation, slurm: Slurm, history: History
+) -> Place:
+    config = slurm.config()
+    port = config.get("SlurmdPort", "")
+    cluster = SlurmCluster(
+        slurm,
+        allocation.job_id,
+        say,
+        slurmd_port=int(port) if port.isdecimal() else _USUAL_PORT,
+        binds=config.get("TaskPlugin", "task/none") != "task/none",
+    )
+    nodes = cluster.find_nodes()
+    launcher = launcher_command()
+    needs = needs_of(settings, os.getcwd(), launcher)
+    check_nodes(slurm, allocation.job_id, [node.id for node in nodes], needs)
+    return Place(
+        cluster,
+        own_address(allocation, nodes),
+        deployment=Deployment("slurm", facts={"SLURM_JOB_ID": allocation.job_id}),
+        relaunches=history.relaunches,
+        explain=Explainer(slurm, allocation),
+        more_signals=(WARNING,),
+    )
+
+
+def own_address(allocation: Allocation, nodes: Sequence[Node]) -> str:
+    """Where the nodes reach this process: as Slurm knows this node, else by the way to them."""
+    for node in nodes:
+        if node.id == allocation.node:
+            return node.address
+    for node in nodes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            try:
+                way.connect((node.address, 9))  # sends nothing; the kernel picks our address
+                return str(way.getsockname()[0])
+            except OSError:
+                continue
+    return socket.gethostname()
+
+
+def _forbid_requeue(slurm: Slurm, allocation: Allocation) -> None:
+    """A cluster may be set up to start jobs again by their exit codes."""
+    try:
+        slurm.run("scontrol", "update", f"JobId={allocation.job_id}", "Requeue=0", deadline=5.0)
+    except SlurmError as error:
+        say(f"{error.message}; whoever starts the job again gets the same answer")

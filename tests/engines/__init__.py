@@ -1,0 +1,1 @@
+"""Tests on real engines, which `.ci/run` installs; elsewhere they are skipped with the reason."""

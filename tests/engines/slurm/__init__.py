@@ -1,0 +1,1 @@
+"""Tests on a real Slurm: a controller and three nodes on this machine."""
