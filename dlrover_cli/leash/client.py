@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dlrover_cli.leash.wire import LeashAddress, Lines, Message, keep_prompt, li
 
 _TRY_AGAIN_SECONDS = 0.2
 _CLOSE_SECONDS = 2.0
+_MOST_UNTOLD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Leash:
         self._post: Callable[[object], None] = lambda observation: None
         self._member = ""
         self._connection: socket.socket | None = None
+        self._untold: deque[bytes] = deque(maxlen=_MOST_UNTOLD)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._heard = time.monotonic()
@@ -59,11 +62,13 @@ class Leash:
         self._heard = time.monotonic()
         self._thread.start()
 
-    def tell(self, kind: str, **data: Any) -> None:
-        """Send a message, if there is a connection."""
+    def tell(self, kind: str, /, **data: Any) -> None:
+        """Send a message, or keep it until there is a connection."""
         with self._lock, suppress(OSError):
             if self._connection is not None:
                 self._connection.sendall(line_of(kind, data))
+            elif kind != "beat":
+                self._untold.append(line_of(kind, data))
 
     def close(self) -> None:
         """End the thread and the connection. Does nothing the second time."""
@@ -95,8 +100,9 @@ class Leash:
             "node": address.node,
             "member": self._member,
         }
-        connection.sendall(line_of("hello", hello))
         with self._lock:
+            connection.sendall(line_of("hello", hello) + b"".join(self._untold))
+            self._untold.clear()
             self._connection = connection
         return connection
 

@@ -86,7 +86,7 @@ class LeashServer:
         """What the agent has to be given."""
         return LeashAddress(self._host, self.port, self._token, agent, node, self._lease)
 
-    def send(self, agent: str, kind: str, **data: Any) -> bool:
+    def send(self, agent: str, kind: str, /, **data: Any) -> bool:
         """Whether it could be sent, which does not mean that it was read."""
         with self._lock:
             connection = self._by_agent.get(agent)
@@ -98,7 +98,7 @@ class LeashServer:
                 return False
             return True
 
-    def broadcast(self, kind: str, *, but: str = "", **data: Any) -> None:
+    def broadcast(self, kind: str, /, *, but: str = "", **data: Any) -> None:
         """Send to every agent that is connected, one excepted."""
         with self._lock:
             agents = [agent for agent in self._by_agent if agent != but]

@@ -14,7 +14,7 @@ from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[2]
-QUICK = "--rdzv-conf=last_call_timeout=1"
+SMALL = ("--nproc-per-node=1", "--rdzv-conf=last_call_timeout=1")
 
 STEPS = """
 checkpoint = os.path.join(DIRECTORY, "checkpoint")
@@ -55,7 +55,7 @@ class ManagedJob:
     def __init__(self, running: Running, fifo: Path, directory: Path) -> None:
         self.running = running
         self._fifo = fifo
-        self._directory = directory
+        self.directory = directory
         self.scripts = Scripts(directory)
 
     # ---- doing something to it -----------------------------------------------------------------
@@ -69,12 +69,12 @@ class ManagedJob:
     def fail(self, rank: int, code: int, attempt: int | None = None) -> None:
         """Let a worker end with this code, in every attempt or in one."""
         name = f"fail.{rank}" if attempt is None else f"fail.{rank}.{attempt}"
-        (self._directory / f"{name}.new").write_text(str(code))
-        (self._directory / f"{name}.new").rename(self._directory / name)
+        (self.directory / f"{name}.new").write_text(str(code))
+        (self.directory / f"{name}.new").rename(self.directory / name)
 
     def finish(self, timeout: float = 60.0) -> Finished:
         """Let the workers end with success, and wait for the job."""
-        (self._directory / "finish").touch()
+        (self.directory / "finish").touch()
         return self.running.finish(timeout)
 
     def finish_by_itself(self, timeout: float = 60.0) -> Finished:
@@ -103,7 +103,7 @@ class ManagedJob:
     def steps(self) -> list[Step]:
         """All that were taken, by time."""
         found = []
-        for path in self._directory.glob("steps.*.*"):
+        for path in self.directory.glob("steps.*.*"):
             attempt, rank = map(int, path.name.split(".")[1:])
             for line in path.read_text().splitlines():
                 number, taken = line.split()
@@ -115,7 +115,7 @@ class ManagedJob:
 
     @property
     def run_directory(self) -> Path:
-        (path,) = self._directory.glob("state/dlrover/runs/*")
+        (path,) = self.directory.glob("state/dlrover/runs/*")
         return path
 
     @property
@@ -147,7 +147,7 @@ class JobStarter:
     ) -> None:
         self._start = start
         self._session = session
-        self._directory = directory
+        self.directory = directory
 
     def __call__(
         self,
@@ -161,7 +161,7 @@ class JobStarter:
         is_executed: bool = False,
     ) -> ManagedJob:
         """A job on these nodes whose workers take steps, unless there is another script."""
-        fifo = self._directory / f"orders.{time.monotonic_ns()}"
+        fifo = self.directory / f"orders.{time.monotonic_ns()}"
         os.mkfifo(fifo)
         is_forked = not is_executed and command is None
         server = self._session.server().control.fileno() if is_forked else None
@@ -172,14 +172,13 @@ class JobStarter:
             "launch_server": server,
             "command": command,
         }
-        script = script or Scripts(self._directory).write("steps.py", STEPS)
-        site = self._directory / "site"
+        script = script or Scripts(self.directory).write("steps.py", STEPS)
+        site = self.directory / "site"
         running = self._start(
             [
                 json.dumps(orders),
                 f"--nnodes={nnodes}",
-                "--nproc-per-node=1",
-                QUICK,
+                *SMALL,
                 *options,
                 script,
             ],
@@ -187,11 +186,11 @@ class JobStarter:
             env={"PYTHONPATH": f"{REPOSITORY}:{site}", **(env or {})},
             pass_fds=[] if server is None else [server],
         )
-        return ManagedJob(running, fifo, self._directory)
+        return ManagedJob(running, fifo, self.directory)
 
     def install_extension(self, source: str, name: str = "mine") -> None:
         """A package with a module `<name>_extension` and its entry point, as pip leaves it."""
-        site = self._directory / "site"
+        site = self.directory / "site"
         info = site / f"{name}-1.2.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
