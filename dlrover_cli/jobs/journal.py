@@ -20,18 +20,32 @@ from dlrover_cli.telemetry.events import EventLog
 
 
 class LifeJournal:
-    """Open for whoever has something to tell. A disk that cannot be written costs one line."""
+    """Open for whoever has something to tell.
+
+    What cannot be written, since the disk is full, costs one line, and is written with the next
+    event that can be.
+    """
 
     def __init__(self, path: Path, run_id: str, on_problem: Callable[[str], None]) -> None:
+        self._path = path
+        self._run_id = run_id
         self._log = EventLog(path, run_id, on_problem)
         self._lock = threading.Lock()
         self._descriptor = _opened(path)
         self._offset = self._lines = 0
         self._is_torn = False
-        self.story = Story()
-        """As of the last look; inside of `alone`, of now."""
+        self._read = Story()
+        self._owed: list[dict[str, Any]] = []
         with self.alone():
             pass
+
+    @property
+    def story(self) -> Story:
+        """As of the last look; inside of `alone`, of now."""
+        story = self._read
+        for event in self._owed:
+            story = story.after(event)
+        return story
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -49,11 +63,19 @@ class LifeJournal:
             with suppress(OSError):
                 os.write(self._descriptor, b"\n")
             self._catch_up()
+        self._owed.append({"kind": kind, "data": data, "time": time.time()})
+        while self._owed and self._write(self._owed[0]):
+            del self._owed[0]
+
+    def _write(self, event: dict[str, Any]) -> bool:
         before = self._offset
-        self._log.record(kind, **data)
+        self._log.record(event["kind"], **event["data"])
         self._catch_up()
-        if self._offset == before:  # it could not be written, and the run goes on all the same
-            self.story = self.story.after({"kind": kind, "data": data, "time": time.time()})
+        if self._offset > before:
+            return True
+        self._log.close()  # it has said that it gives up; the run goes on, and so do we
+        self._log = EventLog(self._path, self._run_id, lambda line: None)
+        return False
 
     def close(self) -> None:
         with self._lock:
@@ -69,7 +91,7 @@ class LifeJournal:
         self._offset += len(whole)
         self._lines += whole.count(b"\n")
         self._log.seq = self._lines
-        self.story = _told(self.story, whole.splitlines())
+        self._read = _told(self._read, whole.splitlines())
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 `Life.live` never raises for what a plugin does: the record says how the run ended.
 """
 
+import math
 import signal
 import time
 import traceback
@@ -96,7 +97,7 @@ class Life:
                 "occurrence", number=number, exit_code=result.exit_code, reason=result.reason
             )
             self._clean_up_occurrence()
-            due = _next_turn(schedule, due)
+            due = next_turn(schedule, due, time.time())
             self._record.move(RunState.STOPPING, reason=f"run {number} of it is over")
             self._record.move(
                 RunState.PENDING,
@@ -195,13 +196,16 @@ def stop_and_record(
     record.move(RunState.KILLED, reason=result.reason, exit_code=result.exit_code)
 
 
+def next_turn(schedule: Schedule, due: float, now: float) -> float:
+    """After the one that was ``due``. Turns that went by while the job ran are left out."""
+    following = schedule.next(due)
+    if following >= now:
+        return following
+    if schedule.interval is None:
+        return schedule.first(now)
+    return due + schedule.interval * math.ceil((now - due) / schedule.interval)
+
+
 def _sleep_until(due: float) -> None:
     while (left := due - time.time()) > 0:
         time.sleep(min(left, _LONGEST_SLEEP))
-
-
-def _next_turn(schedule: Schedule, due: float) -> float:
-    """Turns that went by while the job ran are not made up for."""
-    now = time.time()
-    following = schedule.next(due)
-    return following if following >= now else schedule.first(now)

@@ -55,6 +55,7 @@ class PlayHandler(AbstractJobHandler):
         if action == "deaf":
             return self._without_listening()
         if action == "until_end":
+            note(self.project, "wait")
             wait_for(Path(self.project, "end"))
             return JobResult(int(Path(self.project, "end").read_text() or 0))
         if act(self.project, "wait", action) == "wrong":

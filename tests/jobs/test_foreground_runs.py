@@ -74,6 +74,7 @@ def test_its_end_is_recorded(
     assert listed["reason"].startswith(reason)
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_it_as_killed(
     begin: Start, jobs: Jobs, scripts: Scripts, waiting: Path
 ) -> None:

@@ -40,7 +40,7 @@ class TestTheSubmitter:
     """Its runs exist and end, or there is nothing of them."""
 
     def test_at_any_moment(self, jobs: Jobs) -> None:
-        self.kill_many(jobs, number=8, seed=1)
+        self.kill_many(jobs, number=6, seed=1)
 
     @pytest.mark.soak
     @pytest.mark.timeout(1800)
@@ -134,6 +134,7 @@ class TestTheRunner:
         assert run.states[-4:] == ["STOPPING", "LOST", "STOPPING", "KILLED"]
         assert jobs.calls().count("cleanup_job") == 1
 
+    @pytest.mark.full
     def test_a_torch_job_s_launcher_and_workers_are_ended(self, jobs: Jobs) -> None:
         (jobs.project / "sleep.py").write_text(
             "import os, time\n"

@@ -88,6 +88,7 @@ class TestStates:
         assert (run.result["outcome"], run.result["exit_code"]) == ("aborted", 82)
         assert run.story.reason == run.result["reason"]
 
+    @pytest.mark.full
     def test_a_killed_launcher_of_a_torch_job_fails_the_run_and_leaves_nobody(
         self, jobs: Jobs
     ) -> None:
@@ -255,6 +256,7 @@ class TestStopping:
         jobs.command("stop", "--grace=0.2", run.run_id, timeout=20)
         assert run.states[-2:] == ["STOPPING", "KILLED"]
 
+    @pytest.mark.full
     def test_grace_ends_an_owner_that_does_not_react(self, jobs: Jobs) -> None:
         run = jobs.submit_one(**shell("exec sleep 600"))
         run.wait_for(RunState.RUNNING)

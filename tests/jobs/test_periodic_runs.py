@@ -1,11 +1,22 @@
 """A periodic job is one run: it starts again and again until it is stopped."""
 
+import pytest
+
 from dlrover_cli.contracts.run_states import RunState
+from dlrover_cli.jobs.life import next_turn
+from dlrover_cli.jobs.periodic import Schedule
 from tests.harness.waiting import eventually
 from tests.jobs.submitted import PATIENCE, Jobs, SubmittedRun, play, shell
 
 SOON = {"interval": 0.1}
 TURN = ["STARTING", "RUNNING", "STOPPING", "PENDING"]
+
+
+@pytest.mark.parametrize(
+    "now, following", [(100.1, 110.0), (109.9, 110.0), (110.0, 110.0), (125.0, 130.0), (1e9, 1e9)]
+)
+def test_turns_that_went_by_are_left_out(now: float, following: float) -> None:
+    assert next_turn(Schedule(interval=10.0), 100.0, now) == following
 
 
 def occurrences(run: SubmittedRun) -> list[dict[str, object]]:
@@ -48,7 +59,7 @@ def test_a_failure_does_not_keep_the_next_from_its_turn(jobs: Jobs) -> None:
     first, second = occurrences(run)[:2]
     assert (first["exit_code"], second["exit_code"]) == (1, 0)
     assert first["reason"] == "submit_job raised RuntimeError: no submit_job today"
-    assert "stop_job" not in jobs.calls()
+    assert jobs.calls()[1:4] == ["generate_job_resource", "submit_job", "cleanup_job"]
 
 
 def test_a_stop_during_an_occurrence_stops_the_job(jobs: Jobs) -> None:

@@ -44,6 +44,14 @@ def fill(disk: Path) -> Path:
             return path
 
 
+def use_up_last_page(path: Path) -> None:
+    """A file of such a disk has whole pages: let the next line need a new one."""
+    remark = '{"kind": "remark", "data": "%s"}\n'
+    missing = -(path.stat().st_size + len(remark % "")) % os.sysconf("SC_PAGE_SIZE")
+    with path.open("a") as file:
+        file.write(remark % ("x" * missing))
+
+
 def test_one_that_cannot_be_made_refuses_the_submission(jobs: Jobs) -> None:
     (jobs.home / "state").write_text("a file")
     refused = jobs.command("submit", jobs.write({"a": shell(":")}), check=False)
@@ -91,6 +99,24 @@ class TestFull:
         full.command("stop", run.run_id)
         assert run.story.state is RunState.KILLED
 
+    def test_what_could_not_be_recorded_is_recorded_later(
+        self, jobs: Jobs, small_disk: Path
+    ) -> None:
+        full = on_disk(jobs, small_disk)
+        run = full.submit_one(**play(submit_job="meet", wait="until_end"))
+        full.meet("submit_job")
+        use_up_last_page(run.files.events)
+        filler = fill(small_disk)
+        before = run.states
+        full.let_go("submit_job")
+        eventually(lambda: "wait" in full.calls(), PATIENCE)
+        assert run.states == before
+        filler.unlink()
+        full.end_job()
+        run.ended()
+        assert run.states == ["PENDING", "STARTING", "RUNNING", "FINISHED"], run.log
+        assert full.listed()[run.run_id]["state"] == "FINISHED"
+
     def test_a_job_that_ends_meanwhile_is_cleaned_up(self, jobs: Jobs, small_disk: Path) -> None:
         full = on_disk(jobs, small_disk)
         run = full.submit_one(**play(wait="until_end"))
@@ -108,7 +134,9 @@ class TestFull:
 class TestTheLedger:
     """It is an index; the runs are in their directories."""
 
-    @pytest.mark.parametrize("how", ["deleted", "corrupted", "all_of_it_deleted"])
+    @pytest.mark.parametrize(
+        "how", ["deleted", "corrupted", pytest.param("all_of_it_deleted", marks=pytest.mark.full)]
+    )
     def test_runs_outlive_it(self, jobs: Jobs, how: str) -> None:
         done = jobs.submit_one(**play())
         done.ended()
