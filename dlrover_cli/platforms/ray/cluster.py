@@ -3,7 +3,8 @@
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,11 +50,13 @@ class RayCluster:
         self._agents: dict[str, PlacedAgent] = {}
         self._probe = _write_probe(job.run_directory)
         self._showing = Showing(job.run_directory / "agents")
+        self._while_open = ExitStack()
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._watch_nodes, name="ray-nodes", daemon=True)
 
     def open(self, post: Post) -> None:
         self._post = post
+        self._while_open.enter_context(_ray_prints_to(self._job.run_directory / "ray.log"))
         nodes = self._book.first_look(self._job.least_nodes)
         post(NodesChanged(nodes))
         self._showing.start()
@@ -77,7 +80,15 @@ class RayCluster:
         }
         shipment = Shipment(self._job.run_directory, self._say)
         placed = PlacedAgent(
-            self._ray, self._remotes, self._book, node, plan, shipment, self._post, self._say
+            self._ray,
+            self._remotes,
+            self._book,
+            node,
+            plan,
+            shipment,
+            self._post,
+            self._say,
+            self._stop.is_set,
         )
         self._agents[agent] = placed
         placed.start()
@@ -102,6 +113,7 @@ class RayCluster:
         leaving = threading.Thread(target=self._ray.shutdown, name="ray-shutdown", daemon=True)
         leaving.start()
         leaving.join(_SHUTDOWN_SECONDS)
+        self._while_open.close()
 
     def _watch_nodes(self) -> None:
         before: tuple[Node, ...] = ()
@@ -119,6 +131,14 @@ class RayCluster:
             if nodes != before:
                 before = nodes
                 self._post(NodesChanged(nodes))
+
+
+@contextmanager
+def _ray_prints_to(path: Path) -> Iterator[None]:
+    """Ray prints what its raylets say to a driver's stdout, which is the workers' alone."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with open(descriptor, "w", buffering=1) as file, redirect_stdout(file):
+        yield
 
 
 def _write_probe(run_directory: Path) -> tuple[Path, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dlrover_cli.config.derive import parse_nnodes
 from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.config.sources import SourceKind
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import take_given_run
 from dlrover_cli.launch.run import say
@@ -77,7 +78,8 @@ def plan(settings: LaunchSettings, argv: Sequence[str]) -> str:
 
 def with_kept_output(settings: LaunchSettings) -> LaunchSettings:
     """Every rank's output is kept in the run directory, and shown, unless somebody chose."""
-    if {"redirects", "tee"} & settings.sources.keys():
+    chosen = (settings.origin(name).kind is not SourceKind.DEFAULT for name in ("redirects", "tee"))
+    if any(chosen):
         return settings
     return replace(settings, tee="3")
 

@@ -43,6 +43,7 @@ class PlacedAgent:
         shipment: Shipment,
         post: Post,
         say: Callable[[str], None],
+        is_closing: Callable[[], bool],
     ) -> None:
         self._ray = ray
         self._remotes = remotes
@@ -52,9 +53,9 @@ class PlacedAgent:
         self._shipment = shipment
         self._post = post
         self._say = say
+        self._is_closing = is_closing
         self._agent: str = plan["agent"]
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
-        self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ray-{self._agent}", daemon=True)
 
     def start(self) -> None:
@@ -66,7 +67,6 @@ class PlacedAgent:
 
     def kill(self) -> None:
         """End it at once."""
-        self._given_up.set()
         self._orders.put(_Order.KILL)
 
     def join(self, timeout: float) -> None:
@@ -79,10 +79,10 @@ class PlacedAgent:
             actor = self._remotes.agent_host(self._node.id)
             self._post(AgentEnded(self._agent, self._live(actor)))
         except (errors.ActorUnschedulableError, errors.TaskUnschedulableError):
-            self._book.settle(self._node, self._given_up.is_set)
+            self._book.settle(self._node, self._is_closing)
             self._post(AgentEnded(self._agent, None))  # it has never been started
         except errors.RayError as error:
-            self._book.settle(self._node, self._given_up.is_set)
+            self._book.settle(self._node, self._is_closing)
             self._post(AgentUnseen(self._agent, _in_words(error)))
         finally:
             if actor is not None:

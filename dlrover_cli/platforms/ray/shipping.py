@@ -51,6 +51,7 @@ class Showing:
 
     def __init__(self, agents: Path) -> None:
         self._agents = agents
+        self._streams = (("stdout.log", sys.stdout), ("stderr.log", sys.stderr))
         self._offsets: dict[Path, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ray-output", daemon=True)
@@ -70,8 +71,7 @@ class Showing:
         self._show(whole_lines=False)
 
     def _show(self, *, whole_lines: bool) -> None:
-        streams = (("stdout.log", sys.stdout), ("stderr.log", sys.stderr))
-        for name, stream in streams:
+        for name, stream in self._streams:
             if stream is None:
                 continue
             for path in sorted(self._agents.glob(f"*/{name}")):

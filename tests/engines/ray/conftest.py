@@ -1,0 +1,30 @@
+"""One cluster for all tests of the platform, and jobs on it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines.ray.engine import RayEngine, missing
+from tests.engines.ray.jobs import RayJobs
+from tests.harness.launcher import Launcher
+
+
+@pytest.fixture(scope="session")
+def ray_engine() -> Iterator[RayEngine]:
+    if reason := missing():
+        if os.environ.get("DLROVER_CI_ENGINES"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    engine = RayEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def jobs(ray_engine: RayEngine, launcher: Launcher, tmp_path: Path) -> Iterator[RayJobs]:
+    """Starts jobs on the cluster, which has three nodes now."""
+    ray_engine.ensure()
+    yield RayJobs(ray_engine, launcher, tmp_path)
+    ray_engine.end_hung()

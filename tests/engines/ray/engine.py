@@ -1,0 +1,141 @@
+"""A Ray of the tests' own: a head and three nodes, in a namespace with loopback only."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.harness.processes import TOKEN_LENGTH, TOKEN_VARIABLE, kill_all
+
+NODES = 3
+
+
+def missing() -> str:
+    """Why the engine cannot be had here; empty if it can."""
+    if find_spec("ray") is None:
+        return "Ray is not installed: pip install -c constraints.txt 'dlrover-cli[ray]'"
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return "network namespaces need root and iproute2"
+    return ""
+
+
+class RayEngine:
+    """Started once for all tests; each begins with three nodes."""
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex[:TOKEN_LENGTH]
+        self.namespace = f"dlr{self.token[:6]}"
+        self.directory = Path(tempfile.mkdtemp(prefix="dlr-ray-"))
+        self._etc = Path("/etc/netns", self.namespace)
+        self.nodes: list[str] = []
+        self._hung: list[int] = []
+        try:
+            self._make_namespace()
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def environ(self) -> dict[str, str]:
+        """What commands need to find this cluster and no other."""
+        return {
+            "RAY_ADDRESS": self.address,
+            "RAY_TMPDIR": str(self.directory),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def command(self, *argv: str) -> list[str]:
+        """A command line inside the namespace; the process is that of the command itself."""
+        return ["ip", "netns", "exec", self.namespace, *argv]
+
+    def ensure(self, count: int = NODES) -> None:
+        """Have at least so many nodes."""
+        if len(self.nodes) < count:
+            self.nodes = self._ask(op="add", count=count - len(self.nodes))
+
+    def add(self) -> None:
+        self.ensure(len(self.nodes) + 1)
+
+    def lose(self, node: str) -> float:
+        """The machine is gone, with all that ran on it; when that was."""
+        self.nodes.remove(node)
+        return float(self._ask(op="lose", node=node))
+
+    def lose_raylet(self, node: str) -> None:
+        """Only Ray's own process is gone, and Ray's workers hang."""
+        self.nodes.remove(node)
+        self._hung += self._ask(op="lose_raylet", node=node)
+
+    def end_hung(self) -> None:
+        """What `lose_raylet` left."""
+        for pid in self._hung:
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        self._hung.clear()
+
+    def close(self) -> None:
+        self.end_hung()
+        if process := getattr(self, "_process", None):
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+        kill_all(self.token)
+        with suppress(subprocess.CalledProcessError):
+            _ip("netns", "delete", self.namespace)
+        shutil.rmtree(self._etc, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _make_namespace(self) -> None:
+        _ip("netns", "add", self.namespace)
+        # Ray looks up its own host; a name server is out of reach.
+        self._etc.mkdir(parents=True)
+        (self._etc / "resolv.conf").write_text("")
+        (self._etc / "hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+        _ip("-n", self.namespace, "link", "set", "lo", "up")
+
+    def _start(self) -> None:
+        server = Path(__file__).with_name("cluster_server.py")
+        with (self.directory / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                self.command(sys.executable, str(server)),
+                env=os.environ
+                | {
+                    TOKEN_VARIABLE: self.token,
+                    "RAY_TMPDIR": str(self.directory),
+                    "RAY_USAGE_STATS_ENABLED": "0",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        started = self._answer()
+        self.address: str = started["address"]
+        self.dashboard = f"http://{started['dashboard']}"
+        self.ensure()
+
+    def _ask(self, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            log = (self.directory / "server.log").read_text(errors="replace")
+            raise AssertionError(f"the cluster's server is gone:\n{log[-4000:]}")
+        return json.loads(line)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
