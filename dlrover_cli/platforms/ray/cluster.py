@@ -51,14 +51,16 @@ class RayCluster:
         self._probe = _write_probe(job.run_directory)
         self._showing = Showing(job.run_directory / "agents")
         self._while_open = ExitStack()
+        self._known: tuple[Node, ...] = ()
+        self._looking = threading.Lock()
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._watch_nodes, name="ray-nodes", daemon=True)
 
     def open(self, post: Post) -> None:
         self._post = post
         self._while_open.enter_context(_ray_prints_to(self._job.run_directory / "ray.log"))
-        nodes = self._book.first_look(self._job.least_nodes)
-        post(NodesChanged(nodes))
+        self._known = self._book.first_look(self._job.least_nodes)
+        post(NodesChanged(self._known))
         self._showing.start()
         self._watch.start()
 
@@ -88,6 +90,7 @@ class RayCluster:
             shipment,
             self._post,
             self._say,
+            self._look,
             self._stop.is_set,
         )
         self._agents[agent] = placed
@@ -116,20 +119,23 @@ class RayCluster:
         self._while_open.close()
 
     def _watch_nodes(self) -> None:
-        before: tuple[Node, ...] = ()
         failed = 0
         while not self._stop.wait(_LOOK_SECONDS):
             try:
-                nodes = self._book.healthy()
+                self._look()
+                failed = 0
             except Exception as error:  # noqa: BLE001 - whatever Ray's own code may raise
                 failed += 1
                 if failed == _MOST_FAILED_LOOKS:
                     reason = f"the Ray cluster cannot be reached any more: {error}"
                     self._post(ClusterLost(reason, ExitCode.FAILURE))
-                continue
-            failed = 0
-            if nodes != before:
-                before = nodes
+
+    def _look(self) -> None:
+        """Post the nodes if they have changed; one thread at a time, so that the last is latest."""
+        with self._looking:
+            nodes = self._book.healthy()
+            if nodes != self._known:
+                self._known = nodes
                 self._post(NodesChanged(nodes))
 
 

@@ -43,6 +43,7 @@ class PlacedAgent:
         shipment: Shipment,
         post: Post,
         say: Callable[[str], None],
+        look: Callable[[], None],
         is_closing: Callable[[], bool],
     ) -> None:
         self._ray = ray
@@ -53,6 +54,7 @@ class PlacedAgent:
         self._shipment = shipment
         self._post = post
         self._say = say
+        self._look = look
         self._is_closing = is_closing
         self._agent: str = plan["agent"]
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
@@ -79,14 +81,19 @@ class PlacedAgent:
             actor = self._remotes.agent_host(self._node.id)
             self._post(AgentEnded(self._agent, self._live(actor)))
         except (errors.ActorUnschedulableError, errors.TaskUnschedulableError):
-            self._book.settle(self._node, self._is_closing)
+            self._settle()
             self._post(AgentEnded(self._agent, None))  # it has never been started
         except errors.RayError as error:
-            self._book.settle(self._node, self._is_closing)
+            self._settle()
             self._post(AgentUnseen(self._agent, _in_words(error)))
         finally:
             if actor is not None:
                 self._ray.kill(actor)
+
+    def _settle(self) -> None:
+        """Whoever hears of the agent's end knows already whether its node lives."""
+        self._book.settle(self._node, self._is_closing)
+        self._look()
 
     def _live(self, actor: Any) -> int | None:
         """The agent's exit code; None if it was not even started."""
