@@ -82,7 +82,7 @@ def fork(argv: Sequence[str], environ: Mapping[str, str]) -> AgentProcess:
 
 def obey(fifo: str) -> None:
     # For reading and writing: it does not end when a writer goes.
-    with open(fifo, "r+") as lines:
+    with os.fdopen(os.open(fifo, os.O_RDWR)) as lines:
         for line in lines:
             order, name = line.split()
             getattr(cluster, order)(name)
