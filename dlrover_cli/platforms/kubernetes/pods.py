@@ -96,7 +96,7 @@ def store_template(run: Run) -> Json:
 def _spec(
     run: Run, role: str, command: list[str], env: list[Json], resources: Mapping[str, Any]
 ) -> Json:
-    volumes = {"state": (_STATE, {})}
+    volumes: dict[str, tuple[str, Json]] = {"state": (_STATE, {})}
     if role == NODE:
         # The container's own has 64 MiB, which the data loaders of one worker fill.
         volumes["shared-memory"] = ("/dev/shm", {"medium": "Memory"})
