@@ -13,6 +13,7 @@ from typing import Any
 
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.launch.outcome import RunReport, reporting
 from dlrover_cli.launch.run import say
 from dlrover_cli.launch.script import check_script, name_of_script
@@ -26,8 +27,9 @@ from dlrover_cli.platforms.slurm.commands import (
     SlurmError,
     explain_end,
 )
+from dlrover_cli.platforms.slurm.ends import exit_code_of_end
 from dlrover_cli.platforms.slurm.guard import Guard
-from dlrover_cli.platforms.slurm.history import MANAGER_RESULT
+from dlrover_cli.platforms.slurm.history import MANAGER
 from dlrover_cli.platforms.slurm.submitting import LOGS, batch_for, sbatch_environ, write_script
 from dlrover_cli.platforms.slurm.tailing import Tail
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
@@ -45,7 +47,7 @@ def submit_and_follow(settings: LaunchSettings, argv: Sequence[str]) -> None:
     check_script(settings, os.environ)
     report = RunReport(settings.result_file, list(argv), say)
     with reporting(report):
-        batch_for(settings, "", Path())  # complains before anything is there
+        batch_for(settings, GivenRun("", ""), os.getcwd())  # complains before anything is there
         name = name_of_script(settings.training_script)
         session = open_session(
             report, os.environ, say, argv, name, agent=_AGENT, platform=settings.platform
@@ -69,7 +71,8 @@ class FollowedJobFailed(ManagedJobFailed):
 
 def _follow(settings: LaunchSettings, session: Session) -> JobOutcome:
     directory = session.run_directory
-    batch = batch_for(settings, directory.run_id, directory.path)
+    given = GivenRun(directory.run_id, str(directory.path), MANAGER)
+    batch = batch_for(settings, given, os.getcwd())
     script = write_script(batch, directory.path)
     guard = Guard.submit(script, sbatch_environ(os.environ, batch))
     session.events.record("slurm_submitted", job_id=guard.job_id)
@@ -180,7 +183,7 @@ class Follower:
 
     @property
     def _result_path(self) -> Path:
-        return self.run_directory / MANAGER_RESULT
+        return self.run_directory / "nodes" / MANAGER / "result.json"
 
     def _narrate(self, job: JobFacts | None) -> None:
         if job is None:
@@ -216,7 +219,7 @@ class Follower:
             return JobOutcome(int(self.document["exit_code"]), str(self.document["reason"]))
         reason = explain_end(job)
         say(reason)
-        return JobOutcome(_exit_code(job), reason)
+        return JobOutcome(exit_code_of_end(job), reason)
 
     def _cancel(self, signum: signal.Signals) -> None:
         if self._signum is None:
@@ -231,20 +234,6 @@ class Follower:
         except SlurmError as error:
             say(error.message)
         self.watch.poke()
-
-
-def _exit_code(job: JobFacts | None) -> int:
-    match job:
-        case JobFacts(state="TIMEOUT" | "DEADLINE" | "PREEMPTED"):
-            return ExitCode.PREEMPTED
-        case JobFacts(state="CANCELLED"):
-            return from_signal(signal.SIGTERM)
-        case JobFacts(state="OUT_OF_MEMORY"):
-            return from_signal(signal.SIGKILL)
-        case JobFacts(exit_code=code) if code:
-            return code
-        case _:
-            return ExitCode.FAILURE
 
 
 def _details(document: Mapping[str, Any]) -> dict[str, Any]:

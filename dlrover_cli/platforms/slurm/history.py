@@ -20,7 +20,6 @@ from dlrover_cli.platforms.slurm.allocation import Allocation
 from dlrover_cli.telemetry.run_dir import state_directory, write_json_atomically
 
 MANAGER = "manager"
-MANAGER_RESULT = f"nodes/{MANAGER}/result.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,9 @@ class History:
     """Whether policy has ended the run for good."""
 
 
-def read_history(run_directory: Path) -> History:
+def read_history(given: GivenRun) -> History:
     """From the journals of all agents and managers of the run. Never raises."""
+    run_directory = Path(given.run_directory)
     last = Counters(attempt=-1)
     replacements: set[int] = set()
     relaunches = 0
@@ -56,7 +56,7 @@ def read_history(run_directory: Path) -> History:
     counters = None
     if last.attempt >= 0:
         counters = replace(last, attempt=last.attempt + 1, node_relaunches=len(replacements))
-    return History(counters, relaunches, _was_aborted(run_directory))
+    return History(counters, relaunches, _was_aborted(given))
 
 
 def find_run(
@@ -93,9 +93,14 @@ def _note(environ: Mapping[str, str], allocation: Allocation, argv: Sequence[str
     return state_directory(environ) / "slurm" / name
 
 
-def _was_aborted(run_directory: Path) -> bool:
+def result_of(given: GivenRun) -> Path:
+    """Where the manager of the run writes its result."""
+    return Path(given.run_directory, given.result_name)
+
+
+def _was_aborted(given: GivenRun) -> bool:
     with suppress(OSError, ValueError):
-        result = json.loads((run_directory / MANAGER_RESULT).read_text())
+        result = json.loads(result_of(given).read_text())
         return bool(result.get("exit_code") == ExitCode.ABORTED)
     return False
 

@@ -7,7 +7,7 @@ from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import UsageError
 from dlrover_cli.platforms.slurm.allocation import Allocation, find_allocation, find_step
 from dlrover_cli.platforms.slurm.commands import require_slurm
-from dlrover_cli.platforms.slurm.submitting import batch_for, placeholder_directory
+from dlrover_cli.platforms.slurm.submitting import batch_for, example_run
 
 
 def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
 
 def plan(settings: LaunchSettings, argv: Sequence[str]) -> str:
     """The script that sbatch would get; what it may not ask for is refused here too."""
-    script = batch_for(settings, "RUN_ID", placeholder_directory(os.environ)).script()
+    script = batch_for(settings, example_run(os.environ), os.getcwd()).script()
     allocation = _allocation()
     if allocation is None:
         return script

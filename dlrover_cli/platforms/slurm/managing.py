@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.contracts.manager import Deployment
@@ -21,11 +20,11 @@ from dlrover_cli.platforms.slurm.checks import check_nodes, needs_of
 from dlrover_cli.platforms.slurm.cluster import SlurmCluster
 from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError
 from dlrover_cli.platforms.slurm.history import (
-    MANAGER_RESULT,
     History,
     find_run,
     read_history,
     remember_run,
+    result_of,
 )
 from dlrover_cli.platforms.slurm.meaning import WARNING, Explainer
 
@@ -44,7 +43,9 @@ def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation
     given = take_given_run(os.environ)
     is_own = given is None
     given = given or find_run(os.environ, allocation, argv)
-    history = History(None) if given is None else read_history(Path(given.run_directory))
+    history = History(None)
+    if given is not None and allocation.restarts:
+        history = read_history(given)
     try:
         if history.was_aborted:
             raise AbortedBefore(
@@ -52,7 +53,7 @@ def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation
                 hint="submit it again once the cause is mended",
             )
         if given is not None:
-            Path(given.run_directory, MANAGER_RESULT).unlink(missing_ok=True)
+            result_of(given).unlink(missing_ok=True)
             given = replace(given, counters=history.counters)
 
         def make_place(session: Session) -> Place:

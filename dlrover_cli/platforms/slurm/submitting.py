@@ -16,22 +16,20 @@ SCRIPT = "batch.sh"
 LOGS = "slurm"
 
 
-def placeholder_directory(environ: Mapping[str, str]) -> Path:
-    """Where a run would be kept that is not made."""
-    return state_directory(environ) / "runs" / "RUN_ID"
+def example_run(environ: Mapping[str, str]) -> GivenRun:
+    """The run that would be made, with a word in the place of its id."""
+    run_id = "RUN_ID"
+    return GivenRun(run_id, str(state_directory(environ) / "runs" / run_id), MANAGER)
 
 
-def batch_for(
-    settings: LaunchSettings, run_id: str, run_directory: Path, cwd: str | None = None
-) -> Batch:
+def batch_for(settings: LaunchSettings, given: GivenRun, cwd: str) -> Batch:
     """The sbatch of one run. Raises ConfigError."""
-    given = GivenRun(run_id, str(run_directory), MANAGER)
     return make_batch(
         settings,
-        directory=cwd or os.getcwd(),
-        log_directory=str(run_directory / LOGS),
+        directory=cwd,
+        log_directory=os.path.join(given.run_directory, LOGS),
         launcher=launcher_command(),
-        environ={given_run.VARIABLE: given.to_json(), "DLROVER_RUN_ID": run_id},
+        environ={given_run.VARIABLE: given.to_json(), "DLROVER_RUN_ID": given.run_id},
     )
 
 

@@ -188,23 +188,26 @@ class Slurm:
             )
 
     def _step_daemons(self, node: str) -> list[int]:
-        """They are no children of slurmd for long, and know their node by their files."""
+        """They are no children of slurmd for long, and only their tasks know which node it is."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
                 continue
             with suppress(OSError):
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                if not command.startswith(b"slurmstepd"):
-                    continue
-                environ = (entry / "environ").read_bytes()
-                if str(self.directory).encode() in environ and _is_of(entry, node):
+                command = (entry / "cmdline").read_bytes()
+                is_ours = str(self.config).encode() in (entry / "environ").read_bytes()
+                if command.startswith(b"slurmstepd") and is_ours and _is_of(entry, node):
                     found.append(int(entry.name))
         return found
 
 
-def _is_of(process: Path, node: str) -> bool:
-    return f"SLURMD_NODENAME={node}".encode() in (process / "environ").read_bytes()
+def _is_of(daemon: Path, node: str) -> bool:
+    wanted = f"SLURMD_NODENAME={node}".encode()
+    for pid in _descendants([int(daemon.name)]):
+        with suppress(OSError):
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return True
+    return False
 
 
 def _descendants(pids: list[int]) -> list[int]:

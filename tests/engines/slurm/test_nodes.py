@@ -1,0 +1,69 @@
+"""Trainings on real Slurm nodes go on when a node is lost, or when Slurm requeues the job."""
+
+import pytest
+
+from tests.engines.slurm.engine import Slurm
+from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
+
+pytestmark = pytest.mark.engine
+
+EVERY_STEP = list(range(1, STEPS + 1))
+
+
+def test_a_training_on_two_nodes_shows_its_output_and_leaves_its_records(submit: SlurmJobs):
+    job = submit("--nnodes=2", f"--result-file={submit.directory / 'result.json'}")
+    job.go()
+    finished = job.finish()
+    assert finished.returncode == 0, finished
+    assert sorted(finished.stdout.splitlines()) == [
+        f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)
+    ]
+    assert job.steps == EVERY_STEP
+    assert {fact["node"] for fact in job.started(0)} == {"n1", "n2"}
+    assert job.result["exit_code"] == 0
+    assert job.result["outcome"] == "succeeded"
+    assert job.result["attempts"] == 1
+    assert (submit.directory / "result.json").exists()
+
+
+def test_a_job_shrinks_when_a_node_dies_and_takes_every_step(submit: SlurmJobs, slurm: Slurm):
+    job = submit("--nnodes=1:2")
+    attempt = job.wait_for_gate()
+    slurm.lose_node("n2")
+    job.go()
+    finished = job.finish()
+    assert finished.returncode == 0, finished
+    assert job.steps == EVERY_STEP
+    [fact] = job.started(attempt + 1)
+    assert (fact["step"], fact["world_size"], fact["node"]) == (GATE, 1, "n1")
+    assert job.result["attempts"] == attempt + 2
+    assert [event["node"] for event in job.events("agent_lost")] == ["n2"]
+
+
+def test_a_job_goes_on_on_a_spare_when_a_node_dies(submit: SlurmJobs, slurm: Slurm):
+    job = submit("--nnodes=2", "--slurm_arg=spares=1")
+    job.wait_for_gate()
+    slurm.lose_node("n2")
+    job.go()
+    finished = job.finish()
+    assert finished.returncode == 0, finished
+    assert job.steps == EVERY_STEP
+    assert {fact["node"] for fact in job.scripts.facts("end")} == {"n1", "n3"}
+    assert [event["node"] for event in job.events("agent_placed")] == ["n1", "n2", "n3"]
+
+
+def test_a_requeued_job_keeps_its_run_and_goes_on_with_the_next_attempt(
+    submit: SlurmJobs, slurm: Slurm
+):
+    job = submit("--nnodes=2")
+    assert job.wait_for_gate() == 0
+    slurm.run("scontrol", "requeue", job.id)
+    job.running.wait_for("for the 2. time", 60)
+    job.go()
+    finished = job.finish()
+    assert finished.returncode == 0, finished
+    assert job.steps == EVERY_STEP
+    assert [fact["step"] for fact in job.started(1)] == [GATE, GATE]
+    assert job.result["attempts"] == 2
+    assert job.result["exit_code"] == 0
+    assert len(list(job.run_directory.glob("nodes/manager*"))) == 2
