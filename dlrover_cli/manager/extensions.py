@@ -12,9 +12,10 @@ from importlib_metadata import EntryPoint, entry_points
 
 from dlrover_cli.contracts.manager import ManagerExtension, ManagerView
 from dlrover_cli.errors import PluginError
+from dlrover_cli.plugins.construct import accepts
 from dlrover_cli.plugins.entry_points import resolve_entry
-from dlrover_cli.plugins.faults import describe
-from dlrover_cli.plugins.reference import check_class
+from dlrover_cli.plugins.faults import PluginFault, describe
+from dlrover_cli.plugins.reference import Found, check_class
 from dlrover_cli.plugins.shims import install_import_shims
 
 GROUP = "dlrover.unified.extension"
@@ -96,6 +97,25 @@ def conflicts(members: Sequence[type]) -> list[str]:
     return sentences
 
 
+def check_extension(found: Found) -> type:
+    """A class that the manager can make an object of and ask. Raises PluginError."""
+    cls = check_class(found, ManagerExtension, also_named={_BASE})
+    if not accepts(cls):
+        raise found.subject.fault(
+            PluginFault.WRONG_SIGNATURE,
+            "its constructor needs arguments, and gets none",
+            hint="read what it needs from the environment; the job is in self.manager",
+        )
+    method = getattr(cls, "relaunch_nodes_impl", None)
+    if not callable(method) or not accepts(method, "self", "nodes"):
+        raise found.subject.fault(
+            PluginFault.WRONG_SIGNATURE,
+            "relaunch_nodes_impl is called with the list of nodes, and does not take it",
+            hint="async def relaunch_nodes_impl(self, nodes: list[NodeInfo]) -> list[NodeInfo]",
+        )
+    return cls
+
+
 def _defining(name: str, members: Sequence[type]) -> list[type]:
     return [cls for cls in members if name in _defined_by(cls)]
 
@@ -110,8 +130,7 @@ def _load(entry: EntryPoint) -> InstalledExtension:
     started = time.perf_counter()
     cls, error = None, None
     try:
-        found = resolve_entry(entry, option="unified extension")
-        cls = check_class(found, ManagerExtension, also_named={_BASE})
+        cls = check_extension(resolve_entry(entry, option="unified extension"))
     except PluginError as fault:
         error = fault
     dist = entry.dist

@@ -227,7 +227,7 @@ class Manager:
             "lost",
             but=seat.agent,
             agent=seat.agent,
-            host=seat.host or seat.node.hostname,
+            host=seat.node.hostname,
             member=seat.member,
         )
 
@@ -350,7 +350,7 @@ class Manager:
             return
         self._state.relaunches += 1
         limit = self._options.max_node_relaunches
-        host = seat.host or seat.node.hostname
+        host = seat.node.hostname
         self._record("replacing", node=seat.node.id, reason=reason, number=self._state.relaunches)
         if self._state.relaunches > limit:
             self._end(

@@ -51,7 +51,7 @@ class Seat:
         """A sentence for the job's result."""
         if self.words is not None and self.words.reason:
             return self.words.reason
-        where = f"the agent on {self.host or self.node.hostname}"
+        where = f"the agent on {self.node.hostname}"
         if self.has_arrived:
             return f"{where} ended with {self.exit_code}"
         return f"{where} ended with {self.exit_code} before it was heard of; can it start there?"
