@@ -32,19 +32,6 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def busy_stopping() -> Iterator[None]:
-    """Whoever asks this process to stop the run, too, as its owner, does not end it halfway."""
-    asked = {signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-    try:
-        yield
-    finally:
-        while signal.sigtimedwait(asked, 0) is not None:
-            pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class StopRequests:
     """Listens to the signals for the rest of the process's life; made in the main thread."""
 

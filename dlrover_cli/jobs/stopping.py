@@ -17,7 +17,7 @@ from dlrover_cli.jobs.loading import load_what_was_started
 from dlrover_cli.jobs.plugin_calls import CleanupFailed, StopFailed, clean_up
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.stop_requests import busy_stopping, write_stop_request
+from dlrover_cli.jobs.stop_requests import write_stop_request
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.jobs.waiting import wait_for_end
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
@@ -67,8 +67,7 @@ def _stop(
             on_problem(f"cannot write {files.stop_request}: {error.strerror}")
         if not _ask_owner(files, record.story, grace, wait=wait):
             heal(ledger, state, on_problem=on_problem)
-            with busy_stopping():
-                _stop_in_its_place(files, record, grace, on_problem)
+            _stop_in_its_place(files, record, grace, on_problem)
 
 
 def _refuse_other_hosts(record: RunRecord) -> None:
@@ -82,7 +81,7 @@ def _refuse_other_hosts(record: RunRecord) -> None:
 
 def _ask_owner(files: RunFiles, story: Story, grace: float | None, *, wait: bool) -> bool:
     """Whether the owner ends the run, or has."""
-    if story.owner is None or not story.owner.signal(signal.SIGTERM):
+    if not _is_asked(story):
         return False
     if not wait:
         return True
@@ -92,6 +91,15 @@ def _ask_owner(files: RunFiles, story: Story, grace: float | None, *, wait: bool
     if story.owner is not None and story.owner.signal(signal.SIGKILL):
         wait_for_end(files)
     return False
+
+
+def _is_asked(story: Story) -> bool:
+    """Whether somebody else ends the run. One who has taken it over does so without being asked."""
+    if story.owner is None or story.owner == ProcessIdentity.own():
+        return False
+    if story.is_taken_over:
+        return story.owner.is_alive()
+    return story.owner.signal(signal.SIGTERM)
 
 
 def _stop_in_its_place(

@@ -26,6 +26,8 @@ class Story:
     ended: float | None = None
     submitter: ProcessIdentity | None = None
     owner: ProcessIdentity | None = None
+    is_taken_over: bool = False
+    """Whether the owner only stops what another one has left."""
     cleaner: ProcessIdentity | None = None
     """Who has begun to clean up and not said that it is done."""
     is_cleaned: bool = False
@@ -53,7 +55,8 @@ class Story:
                 submitter = _process(data.get("by"))
                 return replace(self, submitted=at, submitter=submitter)
             case "owned":
-                return replace(self, owner=ProcessIdentity.from_json(data["owner"]))
+                owner = ProcessIdentity.from_json(data["owner"])
+                return replace(self, owner=owner, is_taken_over=self.state is RunState.LOST)
             case "state":
                 code = data.get("exit_code")
                 return self.moved(

@@ -95,6 +95,15 @@ class TestStopJobThatRaises:
         assert refused.returncode == 1
         assert run.files.path.exists()
 
+    def test_whoever_stops_several_is_not_stopped_by_trying_again(self, jobs: Jobs) -> None:
+        runs = jobs.submit(a=play(wait="raise", stop_job="raise"), b=play())
+        for run in runs:
+            run.ended()
+        again = jobs.command("stop", *(run.run_id for run in runs), check=False)
+        assert again.returncode == 1, again
+        assert "is LOST: stop_job raised" in again.stdout
+        assert "was over already: FINISHED" in again.stdout
+
 
 class TestCleanup:
     def test_a_failure_does_not_change_how_the_job_ended(self, jobs: Jobs) -> None:
