@@ -108,7 +108,7 @@ def run_managed(
             platform=settings.platform,
         )
         try:
-            _run(settings, session, make_place(session), given)
+            _run(settings, session, make_place, given)
         except BaseException as error:
             report.details = details_of(session.run_directory.path, error)
             if getattr(error, "goes_on", False):
@@ -121,11 +121,29 @@ def run_managed(
         session.close(None)
 
 
-def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenRun | None) -> None:
-    inbox = Inbox()
-    leashes = LeashServer(place.address, inbox.post, lease=place.lease)
+def _run(
+    settings: LaunchSettings,
+    session: Session,
+    make_place: Callable[[Session], Place],
+    given: GivenRun | None,
+) -> None:
+    stores = StoreHost.spawn()  # it loads torch while the platform is looked at
     try:
-        stores = StoreHost.spawn()
+        _run_at(settings, session, make_place(session), given, stores)
+    finally:
+        stores.close()
+
+
+def _run_at(
+    settings: LaunchSettings,
+    session: Session,
+    place: Place,
+    given: GivenRun | None,
+    stores: StoreHost,
+) -> None:
+    inbox = Inbox()
+    try:
+        leashes = LeashServer(place.address, inbox.post, lease=place.lease)
         try:
             endpoint = f"{place.address}:{stores.open()}"
             commands = AgentCommands(settings, session, place, endpoint, given)
@@ -143,9 +161,8 @@ def _run(settings: LaunchSettings, session: Session, place: Place, given: GivenR
             view.current = manager.nodes
             outcome = manager.run()
         finally:
-            stores.close()
+            leashes.close()
     finally:
-        leashes.close()
         inbox.close()
     if outcome.exit_code != ExitCode.SUCCESS:
         raise ManagedJobFailed(outcome)

@@ -56,6 +56,10 @@ class RayCluster:
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._watch_nodes, name="ray-nodes", daemon=True)
 
+    def prepare(self) -> None:
+        """Begin to ask the nodes, which takes a while; `open` waits for their answers."""
+        self._book.healthy()
+
     def open(self, post: Post) -> None:
         self._post = post
         self._while_open.enter_context(_ray_prints_to(self._job.run_directory / "ray.log"))

@@ -37,8 +37,10 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
         job = RayJob(
             directory.run_id, directory.path, least, resources, needed(settings, os.environ)
         )
+        cluster = RayCluster(ray, job, say)
+        cluster.prepare()
         return Place(
-            RayCluster(ray, job, say),
+            cluster,
             ray.util.get_node_ip_address(),
             deployment_of(os.environ, address, len(ray.nodes())),
             resources,
