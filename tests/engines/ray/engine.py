@@ -34,6 +34,7 @@ class RayEngine:
         self.token = uuid.uuid4().hex[:TOKEN_LENGTH]
         self.namespace = f"dlr{self.token[:6]}"
         self.directory = Path(tempfile.mkdtemp(prefix="dlr-ray-"))
+        self.programs = Path(sys.executable).parent
         self._etc = Path("/etc/netns", self.namespace)
         self.nodes: list[str] = []
         self._hung: list[int] = []

@@ -1,7 +1,6 @@
 """Jobs on the tests' Ray: a training that leaves its steps, and what a run tells."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from tests.engines.ray.engine import RayEngine
 from tests.harness.launcher import Finished, Launcher, Running
+from tests.harness.processes import descendants_and_orphans
 from tests.harness.waiting import eventually
 
 # Each rank appends its steps to a file of its own; rank 0 keeps the checkpoint.
@@ -35,7 +35,7 @@ for step in range(done[0] + 1, steps + 1):
         with open(checkpoint + ".new", "w") as file:
             json.dump({"step": step}, file)
         os.replace(checkpoint + ".new", checkpoint)
-    time.sleep(pause)
+    time.sleep(pause if attempt == 0 else 0.01)  # the first has to last until something happens
     FAIL
 dist.destroy_process_group()
 """
@@ -82,7 +82,10 @@ class RayJobs:
     def start(self, *options: str, steps: int, pause: float = 0.05, **more: Any) -> Running:
         """Begin a training; ``options`` are for `dlrover-run`."""
         argv = self.arguments(*options, steps=steps, pause=pause)
-        return self.run(sys.executable, "-m", "dlrover_cli", *argv, **more)
+        return self.run(*self.launcher(*argv), **more)
+
+    def launcher(self, *argv: str) -> list[str]:
+        return [str(self.engine.programs / "dlrover-run"), *argv]
 
     def run(self, *command: str, env: dict[str, str] | None = None, **more: Any) -> Running:
         """Any command in the cluster's namespace."""
@@ -91,8 +94,7 @@ class RayJobs:
 
     def job(self, *arguments: str) -> Finished:
         """A `dlrover-job` command, to its end."""
-        program = Path(sys.executable).with_name("dlrover-job")
-        return self.run(str(program), *arguments).finish(60)
+        return self.run(str(self.engine.programs / "dlrover-job"), *arguments).finish(60)
 
     def steps(self) -> list[Step]:
         """All that were taken so far, in no order."""
@@ -109,7 +111,34 @@ class RayJobs:
     ) -> None:
         """Until some rank has come so far."""
         running.wait_for(
-            lambda _: any(step.number >= number and where(step) for step in self.steps()), 60
+            lambda _: any(step.number >= number and where(step) for step in self.steps()), 120
+        )
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        """Of a job that has no process here."""
+        eventually(condition, 120, interval=0.1)
+
+    def wait_for_state(self, run: str, state: str) -> dict[str, Any]:
+        """The run's row of `dlrover-job list`, once it is in this state."""
+
+        def row() -> dict[str, Any] | None:
+            listed = json.loads(self.job("list", "-o", "json").stdout)
+            [found] = [each for each in listed["runs"] if each["run_id"] == run]
+            return found if found["state"] == state else None
+
+        return eventually(row, 90, what=f"{state} of {run}", interval=0.5)  # type: ignore[return-value]
+
+    def wait_until_free(self, within: float = 10.0) -> None:
+        """No actor of any job holds a node."""
+        eventually(
+            lambda: (
+                not any(
+                    "AgentHost" in process.command
+                    for process in descendants_and_orphans(self.engine.token)
+                )
+            ),
+            within,
+            what="the end of all actors",
         )
 
     def checkpoint(self) -> int:

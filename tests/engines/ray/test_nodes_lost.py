@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.ray.jobs import RayJobs
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 EXTENSION = """\
 import json, os
@@ -35,7 +35,7 @@ def install_witness(directory: Path) -> dict[str, str]:
 
 
 def test_training_goes_on_on_a_spare_when_a_node_is_killed(jobs: RayJobs, tmp_path: Path):
-    running = jobs.start("--nnodes=2", steps=60, env=install_witness(tmp_path))
+    running = jobs.start("--nnodes=2", steps=60, pause=0.5, env=install_witness(tmp_path))
     jobs.wait_for_step(running, 5)
     lost = jobs.node_of(rank=1)
     jobs.engine.lose(lost)
@@ -61,7 +61,7 @@ def test_training_goes_on_on_a_spare_when_a_node_is_killed(jobs: RayJobs, tmp_pa
 
 
 def test_no_rank_of_a_node_without_its_raylet_steps_beside_its_successor(jobs: RayJobs):
-    running = jobs.start("--nnodes=2", steps=60)
+    running = jobs.start("--nnodes=2", steps=60, pause=0.5)
     jobs.wait_for_step(running, 5)
     jobs.engine.lose_raylet(jobs.node_of(rank=1))
     finished = running.finish(90)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.ray.jobs import RayJobs
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 EXTENSION = """\
 import os
@@ -15,7 +15,7 @@ from dlrover.python.elastic_agent.torch.dynamic_failover import DynamicAgentFail
 
 class Verdict(DynamicAgentFailoverExtension):
     def get_user_failover_strategy(self, failure_info):
-        return FailoverStrategy[os.environ["VERDICT"]]
+        return FailoverStrategy[os.environ["VERDICT"] + "_FAILOVER"]
 """
 
 
@@ -57,5 +57,5 @@ def test_abortion_ends_the_job_with_82_and_says_why(jobs: RayJobs, tmp_path: Pat
     assert {step.attempt for step in jobs.steps()} == {0}
     result = jobs.result()
     assert (result["outcome"], result["exit_code"]) == ("aborted", 82)
-    assert (result["strategy"], result["decision"]) == ("ABORTION", "abort")
+    assert (result["strategy"], result["decision"]) == ("ABORTION_FAILOVER", "abort")
     assert (tmp_path / "end.json").read_text() == (jobs.run_directory() / "result.json").read_text()
