@@ -1,4 +1,4 @@
-"""Starts `dlrover-run` by the name of this file: its folder, first on `sys.path`, holds nothing else.
+"""Starts `dlrover-run` by this file's name: its folder, first on `sys.path`, holds nothing else.
 
 `python -m` would put the current directory there, whose files could then hide the launcher's own
 modules; `-P` is no way out, since warm workers would have its effects too.
