@@ -55,7 +55,6 @@ def make_batch(
     options: dict[str, str | None] = {
         "job-name": name_of_script(settings.training_script),
         "nodes": wanted,
-        "ntasks-per-node": "1",
         **_needs(settings, given),
         "chdir": directory,
         "output": f"{log_directory}/stdout.log",
@@ -69,6 +68,21 @@ def make_batch(
     if "no-requeue" in given:
         del options["requeue"]
     return Batch(options, environ, [*launcher, *_arguments(settings)])
+
+
+def node_request(settings: LaunchSettings) -> dict[str, str | None]:
+    """What sbatch is asked for when one more node is wanted, in an order of its own."""
+    given = parse_slurm_args(settings.slurm_arg, settings.origin("slurm_arg"))
+    for name in (SPARES, *_OF_THE_WHOLE_JOB):
+        given.pop(name, None)
+    return {
+        "job-name": f"{name_of_script(settings.training_script)}-node",
+        "nodes": "1",
+        **_needs(settings, given),
+        "output": "/dev/null",
+        "no-requeue": None,
+        **given,
+    }
 
 
 def parse_slurm_args(texts: Sequence[str], origin: Source) -> dict[str, str | None]:
@@ -169,6 +183,10 @@ def _wrong(what: str, hint: str, origin: Source) -> ConfigError:
 
 
 _NOT_FOR_THE_MANAGER = frozenset({"dry_run", "json_output", "result_file", "standalone"})
+_OF_THE_WHOLE_JOB = (
+    *("job-name", "nodelist", "nodefile", "dependency", "begin", "hold", "no-requeue"),
+    *("mail-type", "mail-user", "contiguous", "switches"),
+)
 _SHORT = {
     "p": "partition",
     "A": "account",

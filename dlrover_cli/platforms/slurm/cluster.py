@@ -4,6 +4,7 @@ Slurm is asked in threads of their own. A node that Slurm has not given up yet, 
 does not answer, gets no agent; one that has an agent keeps it, since slurmd may just be restarted.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dlrover_cli.manager.cluster import AgentEnded, AgentUnseen, Node, NodesChanged, Post
 from dlrover_cli.platforms.slurm.commands import JobFacts, NodeFacts, NoSuchJob, Slurm, SlurmError
@@ -43,6 +45,8 @@ class SlurmCluster:
     job_id: str
     say: Callable[[str], None]
     slurmd_port: int = 6818
+    run_directory: Path | None = None
+    """Where agents leave their results: srun's word for a success is not enough."""
     binds: bool = False
     """Whether this Slurm binds tasks to CPUs: an agent needs all of its job's on the node."""
     _post: Post = lambda observation: None
@@ -54,6 +58,8 @@ class SlurmCluster:
     _watcher: threading.Thread | None = None
     _stoppers: list[threading.Thread] = field(default_factory=list)
     _is_silent: bool = False
+    _joined: list[str] = field(default_factory=list)
+    """Further jobs, whose nodes are ours too."""
 
     def open(self, post: Post) -> None:
         self._post = post
@@ -67,7 +73,7 @@ class SlurmCluster:
         job_id = node.envs.get("SLURM_JOB_ID", self.job_id)
         process = subprocess.Popen(
             [*srun(job_id, node.id, agent, binds=self.binds), *argv],
-            env={**environ, "SLURM_EXIT_ERROR": str(_SLURM_FAILED)},
+            env=_srun_environ(environ, is_elsewhere=job_id != self.job_id),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is the manager's to deal with
         )
@@ -136,7 +142,25 @@ class SlurmCluster:
 
     def find_nodes(self) -> list[Node]:
         """The nodes that may have agents. Raises SlurmError."""
-        return self._nodes_of(self.slurm.job(self.job_id), self.job_id)
+        found = {node.id: node for node in self._nodes_of(self.slurm.job(self.job_id), self.job_id)}
+        for job_id in list(self._joined):
+            try:
+                job = self.slurm.job(job_id)
+            except NoSuchJob:
+                self._joined.remove(job_id)
+                continue
+            if job.state == "RUNNING":
+                found |= {node.id: node for node in self._nodes_of(job, job_id)}
+        return list(found.values())
+
+    def join(self, job_id: str) -> None:
+        """The nodes of this job are nodes of the cluster, too."""
+        self._joined.append(job_id)
+        self._look_now.set()
+
+    def usable_nodes(self) -> set[str]:
+        """Those that have an agent or could have one, as of now. Raises SlurmError."""
+        return {node.id for node in self.find_nodes()}
 
     def _nodes_of(self, job: JobFacts, job_id: str) -> list[Node]:
         facts = self.slurm.nodes(job.node_list)
@@ -168,13 +192,25 @@ class SlurmCluster:
         code = running.process.wait()
         with self._lock:
             self._running.pop(agent, None)
-        was_slurm = code in (_SLURM_FAILED, -signal.SIGKILL)
+        was_slurm = code in (_SLURM_FAILED, -signal.SIGKILL) or (
+            code == 0 and not self._has_succeeded(agent)
+        )
         if (was_slurm or running.is_given_up) and not self._closed.is_set():
             self._look()  # so that nobody is sent to a node that has just died
         if was_slurm:
             self._post(AgentUnseen(agent, f"Slurm lost the agent on {running.node}"))
         else:
             self._post(AgentEnded(agent, code))
+
+    def _has_succeeded(self, agent: str) -> bool:
+        """An srun that gave up waiting for a dead node says the same as after a success."""
+        if self.run_directory is None:
+            return True
+        path = self.run_directory / "nodes" / agent / "result.json"
+        try:
+            return bool(json.loads(path.read_text())["exit_code"] == 0)
+        except (OSError, ValueError, KeyError):
+            return False
 
     def _signal_step(self, agent: str, running: _Running) -> None:
         try:
@@ -200,6 +236,16 @@ def srun(job_id: str, node: str, name: str, *, binds: bool = False) -> list[str]
         *("--mpi=none", "--export=ALL", "--quiet"),
         *(["--cpu-bind=none"] if binds else []),
     ]
+
+
+def _srun_environ(environ: Mapping[str, str], *, is_elsewhere: bool) -> dict[str, str]:
+    """What srun goes by; in another job than our own, what Slurm says of ours would mislead it."""
+    kept = {
+        name: text
+        for name, text in environ.items()
+        if not is_elsewhere or not name.startswith("SLURM_") or name == "SLURM_CONF"
+    }
+    return {**kept, "SLURM_EXIT_ERROR": str(_SLURM_FAILED)}
 
 
 def node_of(facts: NodeFacts, job_id: str) -> Node:

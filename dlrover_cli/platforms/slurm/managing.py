@@ -4,7 +4,9 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from dlrover_cli.config.derive import parse_nnodes
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.contracts.manager import Deployment
 from dlrover_cli.errors import DlroverError
@@ -16,6 +18,7 @@ from dlrover_cli.launch.session import Session
 from dlrover_cli.manager.cluster import Node
 from dlrover_cli.manager.launching import Place, run_managed
 from dlrover_cli.platforms.slurm.allocation import Allocation
+from dlrover_cli.platforms.slurm.batch import node_request
 from dlrover_cli.platforms.slurm.checks import check_nodes, needs_of
 from dlrover_cli.platforms.slurm.cluster import SlurmCluster
 from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError
@@ -27,6 +30,7 @@ from dlrover_cli.platforms.slurm.history import (
     result_of,
 )
 from dlrover_cli.platforms.slurm.meaning import WARNING, Explainer
+from dlrover_cli.platforms.slurm.requests import NodeRequests
 
 _USUAL_PORT = 6818
 
@@ -60,7 +64,10 @@ def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation
             if is_own:
                 directory = session.run_directory
                 remember_run(os.environ, allocation, argv, directory.run_id, directory.path)
-            return _place(settings, allocation, slurm, history)
+            place = _place(settings, allocation, slurm, history, session.run_directory.path)
+            if is_own:
+                return place  # in the user's own allocation, nothing is asked for behind its back
+            return replace(place, replacer=_requests(settings, allocation, slurm, place, session))
 
         run_managed(settings, argv, make_place, given=given)
     except DlroverError as error:
@@ -70,7 +77,11 @@ def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation
 
 
 def _place(
-    settings: LaunchSettings, allocation: Allocation, slurm: Slurm, history: History
+    settings: LaunchSettings,
+    allocation: Allocation,
+    slurm: Slurm,
+    history: History,
+    run_directory: Path,
 ) -> Place:
     config = slurm.config()
     port = config.get("SlurmdPort", "")
@@ -78,6 +89,7 @@ def _place(
         slurm,
         allocation.job_id,
         say,
+        run_directory=run_directory,
         slurmd_port=int(port) if port.isdecimal() else _USUAL_PORT,
         binds=config.get("TaskPlugin", "task/none") != "task/none",
     )
@@ -92,6 +104,27 @@ def _place(
         relaunches=history.relaunches,
         explain=Explainer(slurm, allocation),
         more_signals=(WARNING,),
+    )
+
+
+def _requests(
+    settings: LaunchSettings,
+    allocation: Allocation,
+    slurm: Slurm,
+    place: Place,
+    session: Session,
+) -> NodeRequests:
+    cluster = place.cluster
+    assert isinstance(cluster, SlurmCluster)
+    return NodeRequests(
+        slurm,
+        allocation.job_id,
+        cluster,
+        parse_nnodes(settings.nnodes)[1],
+        node_request(settings),
+        session.run_directory.node,
+        session.events.record,
+        say,
     )
 
 

@@ -26,17 +26,21 @@ def test_a_training_on_two_nodes_shows_its_output_and_leaves_its_records(submit:
     assert (submit.directory / "result.json").exists()
 
 
-def test_a_job_shrinks_when_a_node_dies_and_takes_every_step(submit: SlurmJobs, slurm: Slurm):
-    job = submit("--nnodes=1:2")
-    attempt = job.wait_for_gate()
+def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJobs, slurm: Slurm):
+    job = submit("--nnodes=1:2", "--slurm_arg=exclude=n3")
+    attempt = job.wait_for_gate(ranks=2)
     slurm.lose_node("n2")
+    assert job.wait_for_gate(ranks=1) == attempt + 1
+    slurm.start_node("n2")
+    assert job.wait_for_gate(ranks=2) == attempt + 2
     job.go()
     finished = job.finish()
     assert finished.returncode == 0, finished
     assert job.steps == EVERY_STEP
-    [fact] = job.started(attempt + 1)
-    assert (fact["step"], fact["world_size"], fact["node"]) == (GATE, 1, "n1")
-    assert job.result["attempts"] == attempt + 2
+    [alone] = job.started(attempt + 1)
+    assert (alone["step"], alone["world_size"], alone["node"]) == (GATE, 1, "n1")
+    assert {fact["node"] for fact in job.started(attempt + 2)} == {"n1", "n2"}
+    assert job.result["attempts"] == attempt + 3
     assert [event["node"] for event in job.events("agent_lost")] == ["n2"]
 
 
