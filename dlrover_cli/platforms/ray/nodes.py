@@ -16,6 +16,8 @@ from dlrover_cli.manager.placing import fits
 from dlrover_cli.platforms.ray.remotes import Remotes
 
 _FIRST_LOOK_SECONDS = 60.0
+_LONG_ENOUGH_SECONDS = 5.0
+"""After this, nodes that have not answered are not waited for if there are enough without them."""
 _SETTLE_SECONDS = 5.0
 _MISTRUST_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
@@ -25,6 +27,8 @@ _PAUSE_SECONDS = 0.1
 class _Inspection:
     """A question to a node, and its answer."""
 
+    name: str
+    """What people know the node by."""
     question: Any
     problem: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
@@ -60,12 +64,13 @@ class NodeBook:
 
         Nodes without what the job needs are left out, as long as enough are left.
         """
-        deadline = time.monotonic() + _FIRST_LOOK_SECONDS
+        started = time.monotonic()
         while True:
             nodes = self.healthy()
             with self._lock:
                 waiting = [each for each in self._inspections.values() if each.problem is None]
-            if not waiting or time.monotonic() >= deadline:
+            patience = _LONG_ENOUGH_SECONDS if len(nodes) >= least else _FIRST_LOOK_SECONDS
+            if not waiting or time.monotonic() - started >= patience:
                 break
             time.sleep(_PAUSE_SECONDS)
         problems = self._problems()
@@ -83,7 +88,7 @@ class NodeBook:
         large = [node for node in alive if fits(node, self._demand)]
         with self._lock:
             self._take_answers()
-            self._ask({node.id for node in large})
+            self._ask({node.id: node for node in large})
             now = time.monotonic()
             trusted = [node for node in large if now >= self._mistrusted.get(node.id, 0.0)]
             return tuple(
@@ -120,11 +125,13 @@ class NodeBook:
         except self._ray.exceptions.RayError:
             return False
 
-    def _ask(self, ids: set[str]) -> None:
-        for gone in self._inspections.keys() - ids:
+    def _ask(self, nodes: Mapping[str, Node]) -> None:
+        for gone in self._inspections.keys() - nodes.keys():
             del self._inspections[gone]
-        for new in ids - self._inspections.keys():
-            self._inspections[new] = _Inspection(self._remotes.look_around(new, self._wanted))
+        for new in nodes.keys() - self._inspections.keys():
+            name = f"{nodes[new].hostname} ({new[:12]})"
+            question = self._remotes.look_around(new, self._wanted)
+            self._inspections[new] = _Inspection(name, question)
 
     def _take_answers(self) -> None:
         for node, inspection in list(self._inspections.items()):
@@ -140,15 +147,15 @@ class NodeBook:
                 continue
             inspection.problem, inspection.envs = found["problem"], found["envs"]
             if inspection.problem:
-                self._say(f"the Ray node {node[:12]} is not used: {inspection.problem}")
+                self._say(f"the Ray node {inspection.name} is not used: {inspection.problem}")
 
     def _problems(self) -> list[str]:
         with self._lock:
             return [
-                f"node {node[:12]} did not answer"
+                f"node {each.name} did not answer"
                 if each.problem is None
-                else f"on node {node[:12]} {each.problem}"
-                for node, each in self._inspections.items()
+                else f"on node {each.name} {each.problem}"
+                for each in self._inspections.values()
                 if not each.is_fine
             ]
 

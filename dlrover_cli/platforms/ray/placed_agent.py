@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from types import ModuleType
 from typing import Any
@@ -83,17 +84,18 @@ class PlacedAgent:
         except (errors.ActorUnschedulableError, errors.TaskUnschedulableError):
             self._settle()
             self._post(AgentEnded(self._agent, None))  # it has never been started
-        except errors.RayError as error:
+        except Exception as error:  # noqa: BLE001 - whatever Ray's own code may raise
             self._settle()
             self._post(AgentUnseen(self._agent, _in_words(error)))
         finally:
-            if actor is not None:
+            with suppress(Exception):
                 self._ray.kill(actor)
 
     def _settle(self) -> None:
         """Whoever hears of the agent's end knows already whether its node lives."""
-        self._book.settle(self._node, self._is_closing)
-        self._look()
+        with suppress(Exception):  # the cluster itself may be gone; others find out
+            self._book.settle(self._node, self._is_closing)
+            self._look()
 
     def _live(self, actor: Any) -> int | None:
         """The agent's exit code; None if it was not even started."""
