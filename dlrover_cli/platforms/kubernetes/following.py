@@ -38,7 +38,7 @@ class Follower:
     interval: float = _LOOK_AGAIN_SECONDS
     _ends: dict[str, PodEnd] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
-    _given_up: set[str] = field(default_factory=set)
+    _overdue: set[str] = field(default_factory=set)
     _failing_since: float | None = None
 
     def follow(self, timeout: float | None = None) -> Ending | None:
@@ -87,19 +87,18 @@ class Follower:
         if trouble is not None and self._told.get(uid) != trouble:
             self._told[uid] = trouble
             self.say(f"pod {name}: {trouble}")
-        if end is None and uid not in self._given_up and _is_overdue(pod, self.clock()):
-            self._give_up(name, uid)
+        if end is None and uid not in self._overdue and _is_overdue(pod, self.clock()):
+            self._overdue.add(uid)
+            self._tell_of_lost_node(pod)
 
-    def _give_up(self, name: str, uid: str) -> None:
-        """Its job waits for its end, and would do so for ever."""
-        self._given_up.add(uid)
-        try:
-            self.objects.give_up_pod(name)
-        except KubernetesError as error:
-            self.say(f"pod {name} should be gone, and cannot be deleted: {error.message}")
-            return
-        self.say(f"pod {name} should be gone, and its node does not answer: it is given up")
-        self.record("node_replaced", pod=name)
+    def _tell_of_lost_node(self, pod: Json) -> None:
+        """Its job waits for its end, and nobody but an administrator can tell that it has come."""
+        name, node = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName")
+        self.record("node_unreachable", pod=name, node=node)
+        self.say(
+            f"pod {name} should have ended, and its machine {node} does not answer; another pod "
+            f"comes when it does, or when it is taken out: kubectl delete node {node}"
+        )
 
     def _bear(self, error: KubernetesError) -> None:
         if not error.may_pass:

@@ -12,7 +12,7 @@ one, too, which counts; any other failure is the job's.
 from typing import Any
 
 from dlrover_cli.exit_codes import ExitCode, from_signal
-from dlrover_cli.platforms.kubernetes.names import label_value
+from dlrover_cli.platforms.kubernetes.names import run_slug
 from dlrover_cli.platforms.kubernetes.pods import (
     CONTAINER,
     RUN_LABEL,
@@ -132,7 +132,7 @@ def _annotations(template: Json) -> Json:
 def _store_deployment(run: Run) -> Json:
     template = _named_store(run)
     template["spec"]["restartPolicy"] = "Always"
-    labels = {RUN_LABEL: label_value(run.run_id), "dlrover.io/role": STORE}
+    labels = {RUN_LABEL: run_slug(run.run_id), "dlrover.io/role": STORE}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -155,7 +155,7 @@ def _named_store(run: Run) -> Json:
 def _service(run: Run) -> Json:
     spec: dict[str, Any] = {
         "clusterIP": "None",
-        "selector": {RUN_LABEL: label_value(run.run_id)},
+        "selector": {RUN_LABEL: run_slug(run.run_id)},
         # Names are needed before anybody is ready: that is how nodes get ready.
         "publishNotReadyAddresses": True,
         "ports": [{"name": "store", "port": STORE_PORT}],

@@ -3,9 +3,9 @@
 import hashlib
 import re
 
-_LONGEST_STEM = 24
+_LONGEST_STEM = 20
 _LONGEST_RUN = 26
-"""Together below the 52 characters that a CronJob's name may have: its Jobs' have eleven more."""
+"""Together 47: a CronJob adds 11 for a Job, that one up to 5 for a host, and a label has 63."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(
     r"[a-z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -15,11 +15,16 @@ _IMAGE = re.compile(
 
 def object_name(stem: str, run_id: str) -> str:
     """What the objects of a run are called: a DNS label that begins with a letter."""
+    return f"{stem}-{run_slug(run_id)}"
+
+
+def run_slug(run_id: str) -> str:
+    """The run id itself, unless it is too long or no label; also the value of the run's label."""
     run = slug(run_id)
-    if len(run) > _LONGEST_RUN:
-        digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
-        run = f"{run[: _LONGEST_RUN - 9].rstrip('-')}-{digest}"
-    return f"{stem}-{run}"
+    if run == run_id and len(run) <= _LONGEST_RUN:
+        return run
+    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    return f"{run[: _LONGEST_RUN - 9].rstrip('-')}-{digest}".lstrip("-")
 
 
 def stem_of(script: str) -> str:
@@ -33,12 +38,6 @@ def stem_of(script: str) -> str:
 def slug(text: str) -> str:
     """Lower case letters, digits and single dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def label_value(text: str) -> str:
-    """The text as the value of a label; what labels cannot have becomes a dash."""
-    kept = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:63]
-    return kept.strip("-_.")
 
 
 def is_dns_label(text: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dlrover_cli.platforms.kubernetes.client import POD, Client, Json, Kind, kind_of
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
 from dlrover_cli.platforms.kubernetes.manifests import manifests
-from dlrover_cli.platforms.kubernetes.names import label_value
+from dlrover_cli.platforms.kubernetes.names import run_slug
 from dlrover_cli.platforms.kubernetes.pods import NODE, ROLE_LABEL, RUN_LABEL
 from dlrover_cli.platforms.kubernetes.request import Request
 
@@ -39,7 +39,7 @@ class RunObjects:
 
     @property
     def selector(self) -> str:
-        return f"{RUN_LABEL}={label_value(self.run_id)}"
+        return f"{RUN_LABEL}={run_slug(self.run_id)}"
 
     def create(self) -> None:
         """Make all of them; if one cannot be made, none is left. Raises KubernetesError."""
@@ -87,10 +87,6 @@ class RunObjects:
     def replace_node(self, pod: str) -> bool:
         """Take a pod from its node; its job makes another one, at no cost. False if it is gone."""
         return self.client.evict(self.request.namespace, pod)
-
-    def give_up_pod(self, pod: str) -> bool:
-        """Forget a pod whose node does not answer; nobody can end it, nor wait for it."""
-        return self.client.delete(POD, self.request.namespace, pod, grace=0)
 
     def _delete_these(self, manifests: Sequence[Json]) -> None:
         for manifest in manifests:

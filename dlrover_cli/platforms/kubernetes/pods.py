@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlrover_cli.platforms.kubernetes.names import label_value, object_name
+from dlrover_cli.platforms.kubernetes.names import object_name, run_slug
 from dlrover_cli.platforms.kubernetes.request import Request
 from dlrover_cli.platforms.kubernetes.resources import container_resources
 
@@ -42,7 +42,7 @@ class Run:
         labels = {
             "app.kubernetes.io/name": self.request.stem,
             "app.kubernetes.io/managed-by": "dlrover-run",
-            RUN_LABEL: label_value(self.run_id),
+            RUN_LABEL: run_slug(self.run_id),
             **({ROLE_LABEL: role} if role else {}),
         }
         return {**more, "labels": labels, "annotations": {RUN_ANNOTATION: self.run_id}}
@@ -170,7 +170,7 @@ def _literal(text: str) -> str:
 
 def _apart(run: Run) -> Json:
     """Rather on machines of their own: what takes one away should not take two nodes."""
-    labels = {RUN_LABEL: label_value(run.run_id), ROLE_LABEL: NODE}
+    labels = {RUN_LABEL: run_slug(run.run_id), ROLE_LABEL: NODE}
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
