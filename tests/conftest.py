@@ -85,6 +85,14 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def pip_install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """`pip_install(folder of a package) -> the folder into which it was really installed`."""
+    from tests.harness.packages import install
+
+    return lambda source: install(source, tmp_path_factory.mktemp("installed"))
+
+
 @pytest.fixture
 def load() -> Callable[..., Any]:
     """`with load(): …` runs the block on a busy machine."""

@@ -7,6 +7,7 @@ before its own bases. Where several define the same method, the first one is ask
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from importlib_metadata import EntryPoint, entry_points
 
@@ -60,18 +61,29 @@ def compose(installed: Sequence[InstalledExtension], manager: ManagerView) -> Co
     """One object of all extensions that can be used, and what is wrong with the others."""
     problems = [each.error.message for each in installed if each.error is not None]
     loaded = [each.cls for each in installed if each.cls is not None]
-    members = in_order([*loaded, *ManagerExtension.extensions()])
+    members = in_order([*loaded, *registered(loaded)])
     problems += conflicts(members)
     if not members:
         return Composition(None, (), tuple(problems))
     try:
-        extension = type("ComposedExtension", members, {})()
-        extension.manager = manager
+        # In the class: DLRover's own ManagerExtension has a property there that cannot be set.
+        extension = type("ComposedExtension", members, {"manager": manager})()
     except Exception as error:  # noqa: BLE001 - the boundary to the extensions' constructors
         names = ", ".join(map(_name, members))
         problems.append(f"the extensions {names} cannot be made one object: {describe(error)}")
         return Composition(None, (), tuple(problems))
     return Composition(extension, members, tuple(problems))
+
+
+def registered(loaded: Sequence[type]) -> list[type]:
+    """What was registered in this process, with our ManagerExtension or with DLRover's own."""
+    bases = [_base_of(cls) for cls in loaded]
+    return [
+        extension
+        for base in dict.fromkeys([ManagerExtension, *bases])
+        if base is not None and hasattr(base, "extensions")
+        for extension in base.extensions()
+    ]
 
 
 def in_order(classes: Sequence[type]) -> tuple[type, ...]:
@@ -122,8 +134,15 @@ def _defining(name: str, members: Sequence[type]) -> list[type]:
 
 def _defined_by(cls: type) -> set[str]:
     """The public names that a class and its bases below ManagerExtension define."""
-    own = [base for base in cls.__mro__ if base.__name__ != _BASE and base is not object]
-    return {name for base in own for name in vars(base) if not name.startswith("_")}
+    base = _base_of(cls)
+    not_its_own = {object} if base is None else set(base.__mro__)
+    own = [each for each in cls.__mro__ if each not in not_its_own]
+    return {name for each in own for name in vars(each) if not name.startswith("_")}
+
+
+def _base_of(cls: type) -> Any:
+    """The ManagerExtension that a class derives from: ours, or that of a DLRover that is there."""
+    return next((each for each in cls.__mro__ if each.__name__ == _BASE), None)
 
 
 def _load(entry: EntryPoint) -> InstalledExtension:

@@ -1,6 +1,7 @@
 """Plugins that installed distributions announce: looked up by group and name."""
 
 from difflib import get_close_matches
+from pathlib import Path
 
 from importlib_metadata import EntryPoint, entry_points
 
@@ -51,7 +52,15 @@ def resolve_entry(entry: EntryPoint, *, option: str) -> Found:
             f"{entry.value!r} names a module and no object in it",
             hint="the distribution must declare it as module:object",
         )
-    return resolve_parsed(Reference(entry.module, entry.attr), subject=subject, roots=())
+    reference = Reference(entry.module, entry.attr)
+    try:
+        return resolve_parsed(reference, subject=subject, roots=())
+    except PluginError as error:
+        if error.reason != PluginFault.NO_MODULE or entry.dist is None:
+            raise
+    # A package of the same name may hide it, as Python's own `test` hides an installed one.
+    installed_to = Path(str(entry.dist.locate_file("")))
+    return resolve_parsed(reference, subject=subject, roots=[installed_to])
 
 
 def _no_such_name(group: str, name: str, option: str) -> PluginError:

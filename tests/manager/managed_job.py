@@ -148,6 +148,8 @@ class JobStarter:
         self._start = start
         self._session = session
         self.directory = directory
+        self.sites: list[Path] = []
+        """Where packages are installed that the manager finds."""
 
     def __call__(
         self,
@@ -173,7 +175,7 @@ class JobStarter:
             "command": command,
         }
         script = script or Scripts(self.directory).write("steps.py", STEPS)
-        site = self.directory / "site"
+        path = ":".join(map(str, (REPOSITORY, self.directory / "site", *self.sites)))
         running = self._start(
             [
                 json.dumps(orders),
@@ -183,7 +185,7 @@ class JobStarter:
                 script,
             ],
             command=[sys.executable, str(Path(__file__).with_name("manage_processes.py"))],
-            env={"PYTHONPATH": f"{REPOSITORY}:{site}", **(env or {})},
+            env={"PYTHONPATH": path, **(env or {})},
             pass_fds=[] if server is None else [server],
         )
         return ManagedJob(running, fifo, self.directory)
