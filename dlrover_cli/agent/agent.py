@@ -755,11 +755,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             leash.close()
 
     def _hear_manager(self, observation: object) -> None:
-        """In the leash's thread."""
-        if isinstance(observation, PeerLost):
-            bury(self._handler(), observation.member)
-            observation = _LostPeer(self._round, observation.host)
-        self._inbox.post(observation)
+        """In the leash's thread, which must not wait for a store: the manager hears it breathe."""
+        if not isinstance(observation, PeerLost):
+            self._inbox.post(observation)
+            return
+        self._inbox.post(_LostPeer(self._round, observation.host))
+        funeral = partial(bury, self._handler(), observation.member)
+        threading.Thread(target=funeral, name="bury", daemon=True).start()
 
     def _tell_manager(self, kind: str, **data: Any) -> None:
         if self._options.leash is not None:
