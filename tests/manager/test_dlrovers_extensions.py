@@ -1,4 +1,4 @@
-"""Extensions as DLRover's guide prints them, and for DLRover's own classes: found and asked as is."""
+"""Extensions as DLRover's guide prints them, and with DLRover's own classes: asked as they are."""
 
 import json
 import os
@@ -76,10 +76,12 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def guides_example(tmp_path: Path, pip_install: Callable[[Path], Path]) -> Path:
-    source = tmp_path / "guide"
-    (source / "test").mkdir(parents=True)
+@pytest.fixture(scope="module")
+def guides_example(
+    tmp_path_factory: pytest.TempPathFactory, pip_install: Callable[[Path], Path]
+) -> Path:
+    source = tmp_path_factory.mktemp("guide")
+    (source / "test").mkdir()
     (source / "test" / "a.py").write_text(PRINTED)
     (source / "pyproject.toml").write_text(
         PYPROJECT.format(
@@ -89,10 +91,11 @@ def guides_example(tmp_path: Path, pip_install: Callable[[Path], Path]) -> Path:
     return pip_install(source)
 
 
-@pytest.fixture
-def replacing(tmp_path: Path, pip_install: Callable[[Path], Path]) -> Path:
-    source = tmp_path / "replacing"
-    source.mkdir()
+@pytest.fixture(scope="module")
+def replacing(
+    tmp_path_factory: pytest.TempPathFactory, pip_install: Callable[[Path], Path]
+) -> Path:
+    source = tmp_path_factory.mktemp("replacing")
     (source / "my_module.py").write_text(REPLACES)
     (source / "pyproject.toml").write_text(
         PYPROJECT.format(
@@ -149,16 +152,10 @@ def dlrover(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real package, without what it depends on."""
     site = tmp_path_factory.mktemp("dlrover")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip += ["--no-deps", "--retries=0", "--timeout=10", f"--target={site}"]
     try:
         done = subprocess.run(
-            [
-                *pip,
-                "--no-deps",
-                "--retries=0",
-                "--timeout=10",
-                f"--target={site}",
-                "dlrover==0.6.1",
-            ],
+            [*pip, "dlrover==0.6.1"],
             check=False,
             capture_output=True,
             text=True,

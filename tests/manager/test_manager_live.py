@@ -200,9 +200,9 @@ class TestLostNode:
         self, manage: JobStarter, scripts: Scripts
     ) -> None:
         job = manage("n1 n2 n3", script=scripts.write("gloo.py", GLOO))
-        job.running.wait_for("attempt 0 has begun")
+        job.running.wait_for("attempt 0 has begun", 60)
         job.order("lose_node n2")
-        job.running.wait_for("attempt 1 has begun")
+        job.running.wait_for("attempt 1 has begun", 60)
         finished = job.finish()
         assert finished.returncode == 0, finished
         assert (job.result["attempts"], job.result["restart_count"]) == (2, 0)
