@@ -25,6 +25,8 @@ BETTER_REPORT_SECONDS = 0.25
 
 _LEAVE_SECONDS = 0.5
 _WAIT_SLICE = timedelta(days=1)  # torch prints two warnings at the end of each
+_SPARE_SECONDS = 0.5
+"""How long the client that waits for the wake-up key may take to be free."""
 _POLL_SECONDS = 0.1
 
 Report = dict[str, Any]
@@ -126,6 +128,8 @@ class StoreAgreement:
         self._world_size = world_size
         self._own: dict[int, Report] = {}
         self._lock = threading.Lock()  # a store client serves one call at a time
+        self._waiter: Store | None = None
+        self._waiting = threading.Lock()  # and so does the one that only waits
 
     def watch(self) -> None:
         """Wait for the wake-up key in a daemon thread, with a store client of its own."""
@@ -187,14 +191,18 @@ class StoreAgreement:
         self._inbox.post(PeersFrozen(self) if reported else PeersDone(self))
 
     def _wait_for_wake(self) -> None:
-        try:
-            # A blocked wait blocks every other call on the same client, so it gets its own.
-            store = self._store.clone()  # type: ignore[attr-defined]
-        except (RuntimeError, NotImplementedError):
+        with self._waiting:
+            try:
+                # A blocked wait blocks every other call on the same client, so it gets its own.
+                waiter: Store = self._store.clone()  # type: ignore[attr-defined]
+            except (RuntimeError, NotImplementedError):
+                waiter = self._store
+            else:
+                self._waiter = waiter
+                while not wait_for_keys(waiter, ["wake"], _WAIT_SLICE):
+                    pass
+        if waiter is self._store:
             self._poll_for_wake()
-            return
-        while not wait_for_keys(store, ["wake"], _WAIT_SLICE):
-            pass
 
     def _poll_for_wake(self) -> None:
         """For stores that offer no second client, such as subclasses written in Python."""
@@ -254,12 +262,20 @@ class StoreAgreement:
             self._store.set(key, json.dumps(value))
 
     def _await(self, key: str, deadline: float) -> Report | None:
+        """With the client that waits, if there is one: others may have to speak meanwhile."""
+        left = max(0.001, deadline - time.monotonic())
+        if self._waiter is not None and self._waiting.acquire(timeout=min(left, _SPARE_SECONDS)):
+            with _Guarded(self._waiting, is_held=True):
+                return self._read(self._waiter, key, deadline)
         with self._guarded():
-            left = max(0.001, deadline - time.monotonic())
-            if not wait_for_keys(self._store, [key], timedelta(seconds=left)):
-                return None
-            value: Report = json.loads(self._store.get(key))
-            return value
+            return self._read(self._store, key, deadline)
+
+    def _read(self, store: Store, key: str, deadline: float) -> Report | None:
+        left = max(0.001, deadline - time.monotonic())
+        if not wait_for_keys(store, [key], timedelta(seconds=left)):
+            return None
+        value: Report = json.loads(store.get(key))
+        return value
 
     def _guarded(self) -> "_Guarded":
         return _Guarded(self._lock)
@@ -268,11 +284,13 @@ class StoreAgreement:
 class _Guarded:
     """One caller at a time; whatever the store raises means that it is lost."""
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock, *, is_held: bool = False) -> None:
         self._lock = lock
+        self._is_held = is_held
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        if not self._is_held:
+            self._lock.acquire()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._lock.release()

@@ -97,6 +97,21 @@ def settle_all(agents):
 # ---- one decision ------------------------------------------------------------------------------
 
 
+def test_who_waits_for_a_better_report_can_bring_it_and_use_its_store_meanwhile(round_of):
+    survivor, lost = round_of(2)
+    survivor.agreement._patience = SECONDS
+    survivor.agreement.watch()
+    started = time.monotonic()
+    survivor.agreement.add_report(COLLATERAL)
+    assert isinstance(survivor.next(), PeersFrozen)
+    survivor.settle()
+    survivor.agreement.add_report(CAUSE)  # the manager says that the other node is gone
+    assert survivor._client.add("anything", 1) == 1
+    assert survivor.settled() == {"decided by": 0, "about": "cause"}
+    assert time.monotonic() - started < SECONDS / 2
+    assert lost.asked == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [2, 5])
 def test_everybody_adopts_the_decision_of_the_one_who_reported(round_of, kind, count):
