@@ -330,6 +330,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             attempt=self._counters.attempt,
             rank=round_.rank,
             nodes=round_.world_size,
+            restart_count=self._counters.restart_count,
             generation=self._counters.generation,
         )
         self._options.record(

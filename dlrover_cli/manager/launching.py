@@ -223,10 +223,11 @@ class AgentCommands:
     given: GivenRun | None
 
     def __call__(
-        self, agent: str, node: Node, leash: LeashAddress
+        self, agent: str, node: Node, leash: LeashAddress, counters: Counters | None = None
     ) -> tuple[Sequence[str], Mapping[str, str]]:
         directory = self.session.run_directory
-        counters: Counters | None = None if self.given is None else self.given.counters
+        if counters is None and self.given is not None:
+            counters = self.given.counters
         part = GivenRun(directory.run_id, str(directory.path), agent, counters)
         environ = {
             **{key: text for key, text in os.environ.items() if key not in _OF_THE_MANAGER},

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dlrover_cli.exit_codes import ExitCode, from_signal
-from dlrover_cli.failover.decide import Action
+from dlrover_cli.failover.decide import Action, Counters
 from dlrover_cli.leash.server import Arrived, Departed, Said
 from dlrover_cli.leash.wire import LeashAddress
 from dlrover_cli.manager.cluster import (
@@ -52,9 +52,9 @@ class MakeCommand(Protocol):
     """How an agent is started."""
 
     def __call__(
-        self, agent: str, node: Node, leash: LeashAddress
+        self, agent: str, node: Node, leash: LeashAddress, counters: Counters | None
     ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """The arguments and the environment of its process."""
+        """The arguments and the environment of its process; counting goes on, if it has begun."""
         ...
 
 
@@ -100,6 +100,8 @@ class _State:
     """Nodes whose replacement was asked for and not answered yet."""
     short_since: float | None = None
     attempt: int | None = None
+    next: Counters | None = None
+    """Where counting goes on if every agent is lost, and nobody is left who would know."""
     outcome: JobOutcome | None = None
     ending_since: float | None = None
     stop_at: float | None = None
@@ -251,6 +253,11 @@ class Manager:
                 )
             case {"kind": "round", "attempt": int(attempt)} if attempt != self._state.attempt:
                 self._state.attempt = attempt
+                self._state.next = Counters(
+                    attempt + 1,
+                    int(message.get("restart_count", 0)),
+                    int(message.get("generation", 0)),
+                )
                 self._record(
                     "round",
                     attempt=attempt,
@@ -399,9 +406,10 @@ class Manager:
         return again[:room]
 
     def _start(self, node: Node, now: float) -> None:
+        counters = None if self._roster.present() else self._state.next
         seat = self._roster.add(node, now)
         leash = self._leashes.address_for(seat.agent, node.id)
-        argv, environ = self._make_command(seat.agent, node, leash)
+        argv, environ = self._make_command(seat.agent, node, leash, counters)
         self._record("agent_placed", agent=seat.agent, node=node.id, host=node.hostname)
         self._cluster.start(node, seat.agent, argv, environ)
 
