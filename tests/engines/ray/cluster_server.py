@@ -60,13 +60,12 @@ class Nodes:
         self.cluster.remove_node(self._by_id.pop(node), allow_graceful=False)
         return at
 
-    def lose_raylet(self, node: str) -> list[int]:
-        """Ray's process ends, and its actors hang: what they started trains on."""
-        hosts = [pid for pid in _tree(self.raylet(node)) if _is_agent_host(pid)]
-        for pid in hosts:
-            _signal(pid, signal.SIGSTOP)
+    def lose_raylet(self, node: str) -> float:
+        """Ray's own process ends, and nothing else."""
+        _signal(self.raylet(node), signal.SIGKILL)
+        at = time.time()
         self.cluster.remove_node(self._by_id.pop(node), allow_graceful=False)
-        return hosts
+        return at
 
 
 def main() -> None:
@@ -104,13 +103,6 @@ def _parent(entry: Path) -> int:
         return int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except OSError:
         return 0
-
-
-def _is_agent_host(pid: int) -> bool:
-    try:
-        return b"AgentHost" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 def _signal(pid: int, number: int) -> None:

@@ -23,8 +23,7 @@ def ray_engine() -> Iterator[RayEngine]:
 
 
 @pytest.fixture
-def jobs(ray_engine: RayEngine, launcher: Launcher, tmp_path: Path) -> Iterator[RayJobs]:
+def jobs(ray_engine: RayEngine, launcher: Launcher, tmp_path: Path) -> RayJobs:
     """Starts jobs on the cluster, which has three nodes now."""
     ray_engine.ensure()
-    yield RayJobs(ray_engine, launcher, tmp_path)
-    ray_engine.end_hung()
+    return RayJobs(ray_engine, launcher, tmp_path)

@@ -37,7 +37,6 @@ class RayEngine:
         self.programs = Path(sys.executable).parent
         self._etc = Path("/etc/netns", self.namespace)
         self.nodes: list[str] = []
-        self._hung: list[int] = []
         try:
             self._make_namespace()
             self._start()
@@ -70,20 +69,12 @@ class RayEngine:
         self.nodes.remove(node)
         return float(self._ask(op="lose", node=node))
 
-    def lose_raylet(self, node: str) -> None:
-        """Only Ray's own process is gone, and Ray's workers hang."""
+    def lose_raylet(self, node: str) -> float:
+        """Only Ray's own process is gone; when that was."""
         self.nodes.remove(node)
-        self._hung += self._ask(op="lose_raylet", node=node)
-
-    def end_hung(self) -> None:
-        """What `lose_raylet` left."""
-        for pid in self._hung:
-            with suppress(ProcessLookupError):
-                os.kill(pid, 9)
-        self._hung.clear()
+        return float(self._ask(op="lose_raylet", node=node))
 
     def close(self) -> None:
-        self.end_hung()
         if process := getattr(self, "_process", None):
             process.stdin.close()
             with suppress(subprocess.TimeoutExpired):

@@ -55,9 +55,15 @@ def test_training_goes_on_on_a_spare_when_a_node_is_killed(jobs: RayJobs, tmp_pa
     assert replacing["node"] == lost
     assert [each["attempt"] for each in jobs.events("round")] == [0, 1]
     assert len(jobs.events("agent_placed")) == 3
+    assert result_of_two_attempts(jobs)
+
+
+def result_of_two_attempts(jobs: RayJobs) -> bool:
+    """A lost node is nobody's failure, and charges nothing."""
     result = jobs.result()
     assert (result["outcome"], result["exit_code"], result["attempts"]) == ("succeeded", 0, 2)
-    assert result["restart_count"] == 0
+    assert (result["restart_count"], result["generation"]) == (0, 0)
+    return True
 
 
 def test_no_rank_of_a_node_without_its_raylet_steps_beside_its_successor(jobs: RayJobs):
@@ -71,7 +77,7 @@ def test_no_rank_of_a_node_without_its_raylet_steps_beside_its_successor(jobs: R
     after = [step.time for step in jobs.steps() if step.attempt == 1]
     assert max(before) < min(after)
     assert jobs.checkpoint() == 60
-    assert jobs.events("fence"), "Ray's worker hung: only the leash could end its agent"
+    assert result_of_two_attempts(jobs)
 
 
 def test_a_job_grows_when_a_node_joins_and_nothing_is_left_when_it_is_stopped(jobs: RayJobs):

@@ -10,14 +10,14 @@ from tests.engines.ray.jobs import RayJobs
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 JOB = """\
-name: {name}
-platform: ray
-engine: torch
-properties:
-  script: train.py
-  args: ["{directory}", "{steps}", "0.05"]
-  nnodes: "2"
-  nproc_per_node: "1"
+{name}:
+  platform: ray
+  engine: torch
+  properties:
+    script: train.py
+    args: ["{directory}", "{steps}", "0.05"]
+    nnodes: "2"
+    nproc_per_node: "1"
 """
 
 
@@ -57,7 +57,7 @@ def test_without_a_dashboard_one_sentence_says_what_is_missing(jobs: RayJobs, tm
     jobs.training()
     path = tmp_path / "job.yaml"
     text = JOB.format(name="nowhere", directory=tmp_path, steps=1)
-    path.write_text(text + "  ray_address: http://127.0.0.1:1\n")
+    path.write_text(text + "    ray_address: http://127.0.0.1:1\n")
     assert jobs.job("submit", str(path)).returncode == 0
     row = jobs.wait_for_state(jobs.run_directory().name, "FAILED")
     assert "jobs cannot be submitted to the Ray cluster at http://127.0.0.1:1" in row["reason"]
