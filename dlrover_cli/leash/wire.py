@@ -1,7 +1,8 @@
 """What goes over a leash: one JSON object per line, and the address that an agent is given.
 
 agent → manager    hello {token, agent, pid, host, node, member}      first, or nothing else counts
-                   round {attempt, rank, nodes, restart_count, generation}           a rendezvous is complete
+                   round {attempt, rank, nodes, restart_count,
+                          generation}                                 a rendezvous is complete
                    ending {exit_code, action, reason}                 about to go by itself
                    beat {}
 manager → agent    lost {agent, host, member}                         a peer is gone
