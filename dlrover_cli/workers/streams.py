@@ -319,7 +319,10 @@ def _written_at(path: str) -> float:
 
 
 def _open_for_writing(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    """In a directory that is the user's alone, such as the run's, the file is so too."""
+    is_private = os.stat(os.path.dirname(path) or ".").st_mode & 0o077 == 0
+    mode = 0o600 if is_private else 0o666
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
 
 
 def _open_pipe_like(console: int | None) -> tuple[int, int]:

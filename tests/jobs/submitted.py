@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -213,11 +212,9 @@ def make_jobs(home: Path, environ: Mapping[str, str]) -> Jobs:
     return jobs
 
 
-def assert_private(directory: Path, *, written_by_workers: str = "") -> None:
-    """Nobody but its owner can look at anything there. What workers write has their umask."""
+def assert_private(directory: Path) -> None:
+    """Nobody but its owner can look at anything there."""
     for path in [directory, *directory.rglob("*")]:
-        if path.is_file() and fnmatch(path.name, written_by_workers):
-            continue
         mode = stat.S_IMODE(path.lstat().st_mode)
         wanted = 0o700 if path.is_dir() else 0o600
         assert mode == wanted, f"{path} is {mode:o}"

@@ -76,7 +76,7 @@ class TestStates:
         assert run.states == GOOD, run.log
         assert run.story.reason == run.result["reason"] == "every worker succeeded"
         assert run.result["argv"][-1] == "hello.py"
-        assert_private(jobs.state, written_by_workers="std*.log")
+        assert_private(jobs.state)
 
     def test_a_torch_job_that_is_aborted_ends_with_82(self, jobs: Jobs) -> None:
         (jobs.project / "crash.py").write_text("raise SystemExit(5)")
