@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks.results import percentile, surroundings
 from dlrover_cli import __version__
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import state_directory
 

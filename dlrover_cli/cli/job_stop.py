@@ -12,11 +12,11 @@ from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Output, print_document, remark
 from dlrover_cli.cli.run_ids import ABOUT_RUN, find_runs, offer_unfinished_runs, opened_ledger
 from dlrover_cli.cli.run_view import as_document
+from dlrover_cli.contracts.run_states import ENDED, RunState
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.jobs.ledger import Ledger, RunRow
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import ENDED, RunState
 
 app = commands()
 

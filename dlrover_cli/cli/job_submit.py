@@ -13,10 +13,10 @@ from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Format, Output, print_document, remark
 from dlrover_cli.cli.run_ids import complain_about_size, opened_ledger
 from dlrover_cli.cli.run_view import as_document, end_of
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.jobs.ledger import RunRow
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import RunState
 
 if TYPE_CHECKING:
     from dlrover_cli.jobs.submission import Submission, SubmittedRun

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from dlrover_cli.cli.output import remark
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import ConfigError, UsageError
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger, RunRow
 from dlrover_cli.jobs.sizes import complaint_about_size
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.telemetry.run_dir import state_directory
 
 MOST_OFFERED = 100

@@ -6,8 +6,8 @@ from typing import Any
 
 from dlrover_cli.cli import words
 from dlrover_cli.cli.output import Cell, Column, print_rows
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.ledger import RunRow
-from dlrover_cli.jobs.states import RunState
 
 LONGEST_REASON = 72
 """In a list; `show` has all of it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dlrover_cli.contracts.run_states import ENDED, RunState
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.journal import Bookmark, read_on, read_story
 from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live, say_on_stderr
@@ -19,7 +20,6 @@ from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
 from dlrover_cli.jobs.sizes import size_of
 from dlrover_cli.jobs.staging import discard
-from dlrover_cli.jobs.states import ENDED, RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.jobs.ledger_connection import LedgerConnection
 from dlrover_cli.jobs.ledger_rows import (
@@ -23,7 +24,6 @@ from dlrover_cli.jobs.ledger_rows import (
     to_columns,
 )
 from dlrover_cli.jobs.ledger_search import ambiguous, not_found
-from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.jobs.story import times_of
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.run_files import JobDocument
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 

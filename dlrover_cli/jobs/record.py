@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import DlroverError, LaunchError
 from dlrover_cli.jobs.journal import LifeJournal
 from dlrover_cli.jobs.ledger import Ledger, RowIsBehind, UnknownRun, may_live
 from dlrover_cli.jobs.ledger_rows import RunRow, row_of
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
-from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import write_json_atomically

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dlrover_cli.jobs.states import RunState
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlrover_cli import __version__
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import new_run_id
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlrover_cli.jobs.states import RunState
+from dlrover_cli.contracts.run_states import RunState
 from tests.cli.conftest import JOB_PROGRAM
 from tests.cli.program import ENVIRON, run_python
 from tests.cli.runs import Runs

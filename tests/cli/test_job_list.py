@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from dlrover_cli.cli.job import main
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.ledger_rows import RunRow
-from dlrover_cli.jobs.states import RunState
 from tests.cli.conftest import JOB_PROGRAM
 from tests.cli.program import run_python
 from tests.cli.runs import Runs, dead_process

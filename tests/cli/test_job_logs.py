@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dlrover_cli.cli.job import main
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.cli.conftest import JOB_PROGRAM
 from tests.cli.runs import Runs, write_log

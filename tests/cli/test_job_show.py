@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from dlrover_cli.cli.job import main
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import RunState
 from tests.cli.runs import Runs, dead_process, write_log
 from tests.harness.launcher import Finished
 

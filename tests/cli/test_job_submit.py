@@ -13,8 +13,8 @@ import yaml
 
 from dlrover_cli.cli.job import main
 from dlrover_cli.cli.job_submit import exit_code_of
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.ledger import Ledger, RunRow
-from dlrover_cli.jobs.states import RunState
 from tests.cli.runs import Runs
 from tests.cli.test_help import loaded
 from tests.cli.test_job_list import past_run

@@ -10,8 +10,8 @@ import pytest
 
 from dlrover_cli.cli.job import COMMANDS
 from dlrover_cli.cli.run_view import as_document
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode
-from dlrover_cli.jobs.states import RunState
 from tests.cli.test_job_list import past_run
 from tests.docs.console import Block, prepare, read_page, run_block
 from tests.harness.launcher import Finished

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.ledger import Ledger, RunRow
 from dlrover_cli.jobs.ledger_rows import row_of
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs import healing
 from dlrover_cli.jobs.healing import GRACE_SECONDS, heal
 from dlrover_cli.jobs.journal import Bookmark, read_story
 from dlrover_cli.jobs.ledger import Ledger, UnknownRun
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.events import EventLog
 from dlrover_cli.telemetry.process_identity import ProcessIdentity

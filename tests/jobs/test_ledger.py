@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.ledger import Ledger, RowIsBehind, UnknownRun
 from dlrover_cli.jobs.ledger_rows import row_of
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.jobs.runs import PATHS, document, elsewhere, ended_process, reused_pid, row

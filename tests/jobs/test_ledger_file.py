@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs import ledger_file
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.ledger_file import LedgerBroken
-from dlrover_cli.jobs.states import RunState
 from tests.jobs.runs import move_to, new_run, row
 
 
@@ -234,7 +234,7 @@ from pathlib import Path
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger
-from dlrover_cli.jobs.states import RunState
+from dlrover_cli.contracts.run_states import RunState
 from tests.jobs.runs import new_run, row
 
 state = Path(sys.argv[1]) / "dlrover"

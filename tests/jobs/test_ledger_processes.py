@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.jobs import ledger_file
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.harness.waiting import eventually
 from tests.jobs.runs import move_to, new_run, row

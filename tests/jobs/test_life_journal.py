@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.journal import Bookmark, LifeJournal, read_on, read_story
-from dlrover_cli.jobs.states import RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.journal import read_story
@@ -17,7 +18,6 @@ from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.ledger_file import LedgerError
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
-from dlrover_cli.jobs.states import IllegalTransition, RunState
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from tests.jobs.runs import document, elsewhere, ended_process, move_to, new_run, reused_pid
