@@ -73,9 +73,9 @@ class Follower:
     def _look_at(self, pod: Json) -> None:
         name, uid = pod["metadata"]["name"], str(pod["metadata"].get("uid"))
         status = pod.get("status", {})
-        if self.logs is not None and _has_started(status):
-            self.logs.follow(name)
         end = pod_end(pod)
+        if self.logs is not None and _has_started(status):
+            self.logs.follow(name, is_over=end is not None)
         if end is not None and uid not in self._ends:
             self._ends[uid] = end
             node = pod.get("spec", {}).get("nodeName")

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -43,10 +44,13 @@ class PodLogs:
         self._lock = threading.Lock()
         self._open: dict[str, LogStream] = {}
         self._threads: dict[str, threading.Thread] = {}
+        self._marks: dict[str, _Bookmark] = {}
+        self._refused: set[str] = set()
 
-    def follow(self, pod: str) -> None:
-        """Begin with a pod whose container has started; nothing if it is followed already."""
-        if pod in self._threads:
+    def follow(self, pod: str, *, is_over: bool) -> None:
+        """Begin with a pod whose container has started; go on if a stream ended before it did."""
+        earlier = self._threads.get(pod)
+        if earlier is not None and (is_over or earlier.is_alive() or pod in self._refused):
             return
         thread = threading.Thread(target=self._follow, args=(pod,), name=f"logs-{pod}", daemon=True)
         self._threads[pod] = thread
@@ -54,8 +58,9 @@ class PodLogs:
 
     def finish(self, seconds: float) -> None:
         """The pods have ended: take what is still to come, but not for ever, and close."""
+        deadline = time.monotonic() + seconds
         for thread in self._threads.values():
-            thread.join(seconds)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self.close()
 
     def close(self) -> None:
@@ -75,41 +80,39 @@ class PodLogs:
             self._say(f"the logs of {pod} cannot be kept: {error.strerror or error}")
 
     def _copy(self, pod: str, files: "_Files") -> None:
-        last = ""
+        mark = self._marks.setdefault(pod, _Bookmark())
         while not self._is_closing.is_set():
             try:
-                stream = self._client.logs(self._namespace, pod, CONTAINER, last or None)
+                stream = self._client.logs(self._namespace, pod, CONTAINER, mark.time)
             except KubernetesError as error:
                 if not error.may_pass:
-                    return self._say(f"{pod}: {error.message}")
-                self._is_closing.wait(_AGAIN_SECONDS)
-                continue
-            with self._lock:
-                self._open[pod] = stream
-            has_ended = False
-            try:
-                for line in stream:
-                    time, _, text = line.partition(b" ")
-                    stamp = _sortable(time)
-                    if stamp <= _sortable(last.encode()):
-                        continue  # was there before the connection broke
-                    last = time.decode(errors="replace")
-                    self._take(pod, text, files)
-                has_ended = True
-            except OSError as error:
-                if not isinstance(error, ConnectionError | TimeoutError):
-                    raise
-            except Exception as error:
-                if not type(error).__module__.startswith("urllib3"):
-                    raise
-            finally:
-                with self._lock:
-                    self._open.pop(pod, None)
-                stream.close()
-            if has_ended:
-                return None
+                    self._refused.add(pod)
+                    self._say(f"{pod}: {error.message}")
+                    return
+            else:
+                if self._copy_stream(pod, stream, mark, files):
+                    return
             self._is_closing.wait(_AGAIN_SECONDS)
-        return None
+
+    def _copy_stream(self, pod: str, stream: LogStream, mark: "_Bookmark", files: "_Files") -> bool:
+        """Whether it came to its end; else the connection broke, and there may be more."""
+        with self._lock:
+            self._open[pod] = stream
+        mark.begin()
+        try:
+            for line in stream:
+                moment, _, text = line.partition(b" ")
+                if mark.is_new(moment):
+                    self._take(pod, text, files)
+        except Exception as error:
+            if not _is_of_the_connection(error):
+                raise
+            return False
+        finally:
+            with self._lock:
+                self._open.pop(pod, None)
+            stream.close()
+        return True
 
     def _take(self, pod: str, line: bytes, files: "_Files") -> None:
         match = _LINE.fullmatch(line)
@@ -117,6 +120,34 @@ class PodLogs:
         text = line if match is None else match[2]
         files.write(rank, text)
         self._show(pod, rank, text)
+
+
+class _Bookmark:
+    """How far a pod's lines were read: when a stream begins anew, some of them come again."""
+
+    def __init__(self) -> None:
+        self.time: str | None = None
+        """Of the last line, as the server wrote it."""
+        self._last = b""
+        self._count = 0
+        self._to_skip = 0
+        self._is_behind = False
+
+    def begin(self) -> None:
+        self._is_behind, self._to_skip = self.time is not None, self._count
+
+    def is_new(self, moment: bytes) -> bool:
+        stamp = _sortable(moment)
+        if self._is_behind:
+            if stamp < self._last:
+                return False
+            if stamp == self._last and self._to_skip > 0:
+                self._to_skip -= 1
+                return False
+            self._is_behind = False
+        self._count = self._count + 1 if stamp == self._last else 1
+        self._last, self.time = stamp, moment.decode(errors="replace")
+        return True
 
 
 class _Files:
@@ -161,7 +192,13 @@ def _path_of(rank: int) -> tuple[str, ...]:
     return ("logs", "attempt_0", str(rank), "stdout.log")
 
 
-def _sortable(time: bytes) -> bytes:
+def _is_of_the_connection(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return isinstance(error, ConnectionError | TimeoutError)
+    return type(error).__module__.startswith(("urllib3", "http.client"))
+
+
+def _sortable(moment: bytes) -> bytes:
     """RFC 3339 has as many digits of a second as it needs; without the Z they sort when padded."""
-    whole, _, part = time.rstrip(b"Z").partition(b".")
+    whole, _, part = moment.rstrip(b"Z").partition(b".")
     return whole + b"." + part.ljust(9, b"0")
