@@ -70,9 +70,13 @@ def manage(settings: LaunchSettings, argv: Sequence[str], allocation: Allocation
             return replace(place, replacer=_requests(settings, allocation, slurm, place, session))
 
         run_managed(settings, argv, make_place, given=given)
+    except AbortedBefore:
+        _cancel(slurm, allocation)
+        raise
     except DlroverError as error:
-        if error.exit_code == ExitCode.ABORTED:
-            _forbid_requeue(slurm, allocation)
+        if error.exit_code == ExitCode.ABORTED and not is_own and _would_requeue(slurm):
+            # Its result says 82. The batch script is ours, and nobody else looks at its code.
+            error.exit_code = ExitCode.FAILURE
         raise
 
 
@@ -143,9 +147,28 @@ def own_address(allocation: Allocation, nodes: Sequence[Node]) -> str:
     return socket.gethostname()
 
 
-def _forbid_requeue(slurm: Slurm, allocation: Allocation) -> None:
-    """A cluster may be set up to start jobs again by their exit codes."""
+def _would_requeue(slurm: Slurm) -> bool:
+    """Whether this cluster starts jobs again that end with 82; such a job has no say in it."""
     try:
-        slurm.run("scontrol", "update", f"JobId={allocation.job_id}", "Requeue=0", deadline=5.0)
+        config = slurm.config()
+    except SlurmError:
+        return True  # the other code does no harm
+    texts = (config.get("RequeueExit", ""), config.get("RequeueExitHold", ""))
+    return any(lists_code(text, ExitCode.ABORTED) for text in texts)
+
+
+def lists_code(text: str, code: int) -> bool:
+    """Whether `1,80-85` has the code in it."""
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and int(first) <= code <= int(last if last.isdecimal() else first):
+            return True
+    return False
+
+
+def _cancel(slurm: Slurm, allocation: Allocation) -> None:
+    """Somebody, or the cluster by itself, starts it again and again: this ends it for good."""
+    try:
+        slurm.run("scancel", allocation.job_id, deadline=5.0)
     except SlurmError as error:
-        say(f"{error.message}; whoever starts the job again gets the same answer")
+        say(error.message)

@@ -29,6 +29,7 @@ from dlrover_cli.platforms.slurm.commands import (
 )
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
 from dlrover_cli.platforms.slurm.history import read_history
+from dlrover_cli.platforms.slurm.managing import lists_code
 from dlrover_cli.platforms.slurm.meaning import meaning_of
 from dlrover_cli.platforms.slurm.probing import answering
 from dlrover_cli.platforms.slurm.step import fill_from_step
@@ -242,3 +243,11 @@ class TestHistory:
         self.write(given, "manager")
         Path(given.run_directory, given.result_name).write_text('{"exit_code": 82}')
         assert read_history(given).was_aborted
+
+
+@pytest.mark.parametrize(
+    "text, is_listed",
+    [("82", True), ("1,80-85", True), ("1, 82", True), ("8,2", False), ("(null)", False)],
+)
+def test_ranges_of_exit_codes_are_read(text, is_listed):
+    assert lists_code(text, ExitCode.ABORTED) is is_listed

@@ -46,13 +46,14 @@ def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJ
 
 def test_a_job_goes_on_on_a_spare_when_a_node_dies(submit: SlurmJobs, slurm: Slurm):
     job = submit("--nnodes=2", "--slurm_arg=spares=1")
-    job.wait_for_gate()
+    assert job.wait_for_gate() == 0
     slurm.lose_node("n2")
     job.go()
     finished = job.finish()
     assert finished.returncode == 0, finished
     assert job.steps == EVERY_STEP
-    assert {fact["node"] for fact in job.scripts.facts("end")} == {"n1", "n3"}
+    assert {fact["node"] for fact in job.started(1)} == {"n1", "n3"}
+    assert job.events("node_requested") == []
     assert [event["node"] for event in job.events("agent_placed")] == ["n1", "n2", "n3"]
 
 

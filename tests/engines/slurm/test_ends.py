@@ -1,0 +1,83 @@
+"""Stops, kills, limits and refusals: whatever ends a job, nothing of it is left on Slurm."""
+
+import signal
+import time
+
+import pytest
+
+from tests.engines.slurm.engine import Slurm
+from tests.engines.slurm.jobs import SlurmJob, SlurmJobs
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.engine
+
+AT_MOST = 10.0
+
+
+def assert_nothing_is_left(job: SlurmJob) -> None:
+    eventually(job.nothing_is_left, AT_MOST, what="an end of all processes", interval=0.2)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "term"])
+def test_a_signal_to_the_launcher_cancels_the_job(submit: SlurmJobs, signum):
+    job = submit("--nnodes=2")
+    job.wait_for_gate()
+    job.running.signal(signum)
+    finished = job.finish()
+    assert finished.returncode == 128 + signum, finished
+    assert_nothing_is_left(job)
+    assert job.result["exit_code"] == 128 + signum
+    assert job.result["outcome"] == "signalled"
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_behind(submit: SlurmJobs):
+    job = submit("--nnodes=2")
+    job.wait_for_gate()
+    job.running.kill()
+    assert_nothing_is_left(job)
+
+
+def test_a_launcher_that_is_killed_while_its_job_waits_leaves_no_job(submit: SlurmJobs):
+    job = submit("--nnodes=2", "--slurm_arg=hold")
+    job.running.wait_for("waits: JobHeldUser")
+    job.running.kill()
+    assert_nothing_is_left(job)
+
+
+def test_a_cancelled_job_ends_the_launcher_and_says_so(submit: SlurmJobs, slurm: Slurm):
+    job = submit("--nnodes=2", "--slurm_arg=hold")
+    job.running.wait_for("waits: JobHeldUser")
+    slurm.run("scancel", job.id)
+    finished = job.finish()
+    assert finished.returncode == 143, finished
+    assert job.result["reason"] == "the Slurm job was cancelled"
+
+
+def test_the_time_limit_ends_the_job_in_good_order_with_85(submit: SlurmJobs):
+    """The warning comes sixty seconds before the limit, which is the limit's least value."""
+    job = submit("--nnodes=2", "--slurm_arg=time=1")
+    started = time.monotonic()
+    finished = job.finish()
+    assert finished.returncode == 85, finished
+    assert "the time limit of the Slurm job is near" in job.result["reason"]
+    assert time.monotonic() - started < 60, "it was not ended by the limit itself"
+    assert_nothing_is_left(job)
+
+
+def test_a_script_that_a_node_lacks_is_named_with_the_node(submit: SlurmJobs, slurm: Slurm):
+    script = submit.training()
+    job = submit("--nnodes=2", "--slurm_arg=hold", script=script)
+    job.running.wait_for("waits: JobHeldUser")
+    script.unlink()
+    slurm.run("scontrol", "release", job.id)
+    finished = job.finish()
+    assert finished.returncode == 1, finished
+    assert f"on n1, n2 the script {script} is not there" in job.result["reason"]
+
+
+def test_what_sbatch_refuses_is_told(submit: SlurmJobs):
+    job = submit("--nnodes=2", "--slurm_arg=partition=nowhere")
+    finished = job.finish()
+    assert finished.returncode == 1, finished
+    assert "Slurm did not take the job: " in finished.stderr
+    assert "invalid partition" in finished.stderr

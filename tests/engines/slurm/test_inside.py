@@ -1,0 +1,69 @@
+"""Inside of the user's own batch script: with srun, and as the manager of its allocation."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
+from tests.harness.launcher import console_script
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.engine
+
+
+def sbatch(submit: SlurmJobs, launcher, *lines: str, options: tuple[str, ...] = ()) -> str:
+    script = submit.directory / "mine.sh"
+    script.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    finished = launcher.launch(
+        [
+            *("--parsable", "--nodes=2", "--no-kill", "--requeue", "--open-mode=append"),
+            *(*options, f"--output={submit.directory}/output", script),
+        ],
+        command=["sbatch"],
+        env=submit.slurm.environ,
+    )
+    assert finished.returncode == 0, finished
+    return finished.stdout.strip()
+
+
+def output(submit: SlurmJobs) -> str:
+    return (submit.directory / "output").read_text()
+
+
+def test_srun_says_how_many_nodes_there_are_and_where_they_meet(submit: SlurmJobs, launcher):
+    command = f"srun --ntasks-per-node=1 {console_script('dlrover-run')}"
+    (submit.directory / "go").touch()
+    job_id = sbatch(
+        *(submit, launcher),
+        f"{command} --dry-run --json {submit.training()} > {submit.directory}/plan",
+        f"{command} {submit.training()}",
+    )
+    submit.wait_for_end(job_id, 90)
+    lines = sorted(output(submit).splitlines())
+    assert lines == [f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)]
+    plan, _ = json.JSONDecoder().raw_decode((submit.directory / "plan").read_text())
+    sources = {name: each["source"] for name, each in plan["settings"].items()}
+    assert sources["nnodes"] == "SLURM_STEP_NUM_NODES"
+    assert sources["rdzv_endpoint"] == "SLURM_STEP_NODELIST"
+
+
+def test_a_requeued_script_of_ones_own_goes_on_with_its_run(submit: SlurmJobs, launcher):
+    command = f"{console_script('dlrover-run')} --platform=slurm --nnodes=2 {submit.training()}"
+    job_id = sbatch(submit, launcher, command)
+    checkpoint = submit.directory / "checkpoint"
+    eventually(lambda: checkpoint.exists() and checkpoint.read_text() == str(GATE), 90)
+    submit.slurm.run("scontrol", "requeue", job_id)
+    (submit.directory / "go").touch()
+    submit.wait_for_end(job_id, 90)
+    [run] = submit.directory.glob("state/dlrover/runs/*")
+    result = json.loads((run / "result.json").read_text())
+    assert result["exit_code"] == 0, output(submit)
+    assert result["attempts"] == 2
+    assert checkpoint.read_text() == str(STEPS)
+    assert _states(run)[-1] == "FINISHED"
+
+
+def _states(run: Path) -> list[str]:
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event["data"]["to"] for event in events if event["kind"] == "state"]
