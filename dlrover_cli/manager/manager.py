@@ -36,6 +36,8 @@ _ORPHAN_SECONDS = 4.0
 _LOOK_AGAIN_SECONDS = 0.5
 _COME_BACK_SECONDS = 1.0
 """What an agent whose leash was cut has to connect again, lest a network's hiccup cost a node."""
+_LAST_SEEN_SECONDS = 60.0
+"""How long an engine may show a node as healthy that is being relaunched."""
 _AGREED_SECONDS = 3.0
 """What the others have to end by themselves once the agents have agreed that the job fails."""
 
@@ -98,6 +100,8 @@ class _State:
     relaunches: int = 0
     asked: set[str] = field(default_factory=set)
     """Nodes whose replacement was asked for and not answered yet."""
+    going: dict[str, float] = field(default_factory=dict)
+    """Nodes that were relaunched and are shown as before, with when that counts as new."""
     short_since: float | None = None
     attempt: int | None = None
     next: Counters | None = None
@@ -205,6 +209,8 @@ class Manager:
         if before != after:
             self._record("nodes", nodes=sorted(after), gone=sorted(before - after))
         self._state.excluded -= after - before  # as good as new
+        for node in before - after:
+            self._state.going.pop(node, None)
         for seat in self._roster.unfinished():
             if seat.node.id in before - after:
                 self._fence(seat, f"the engine says that {seat.node.hostname} is gone")
@@ -308,8 +314,15 @@ class Manager:
                 self._condemn(seat, "its connection broke")
 
     def _note_relaunch(self, answer: Relaunched) -> None:
-        self._state.asked -= set(answer.asked)
-        self._state.excluded -= set(answer.relaunched)
+        state = self._state
+        state.asked -= set(answer.asked)
+        shown = {node.id for node in state.nodes}
+        last = time.monotonic() + _LAST_SEEN_SECONDS
+        for node in state.excluded & set(answer.relaunched):
+            if node in shown:
+                state.going[node] = last
+            else:
+                state.excluded.discard(node)
         ignored = sorted(set(answer.asked) - set(answer.relaunched))
         self._record(
             "nodes_relaunched",
@@ -376,6 +389,9 @@ class Manager:
 
     def _place(self, now: float) -> None:
         state, demand = self._state, self._options.demand
+        for name in [name for name, last in state.going.items() if now >= last]:
+            del state.going[name]
+            state.excluded.discard(name)
         occupied = self._roster.occupied()
         chosen = to_place(state.nodes, demand, state.excluded, occupied)
         if not chosen and len(occupied) < demand.min_nodes:
@@ -394,7 +410,7 @@ class Manager:
     def _in_place(self, occupied: Iterable[str]) -> list[Node]:
         """Nobody replaced anything and there is no spare: the excluded ones that live must do."""
         state = self._state
-        if state.asked or not self._roster.occupied() | state.excluded:
+        if state.asked or state.going or not self._roster.occupied() | state.excluded:
             return []
         taken = set(occupied)
         again = [node for node in state.nodes if node.id in state.excluded and node.id not in taken]

@@ -23,10 +23,9 @@ class Extension(ManagerExtension):
                 deployment = self.manager.deployment
                 call = [node.id, node.hostname, node.ip_address, node.envs, dict(node.resources)]
                 file.write(json.dumps([*call, deployment.engine, deployment.ground]) + "\\n")
-        if new := os.environ.get("BRINGS"):
+        for new in os.environ["BRINGS"].split():
             manage_processes.cluster.add_node(new)
-            return nodes
-        return []
+        return nodes if "BRINGS_THEM_BACK" in os.environ or os.environ["BRINGS"] else []
 """
 OF_N2 = '["n2", "n2", "127.0.0.1", {"RACK": "rack-of-n2"}, {"CPU": 1.0}, "processes", "machines"]'
 
@@ -257,6 +256,23 @@ class TestVerdicts:
         [again] = job.events("restart_in_place")
         assert answer["ignored"] == [again["node"]]
         assert "is used again" in finished.stderr
+
+    def test_a_relaunched_node_is_used_once_it_was_gone(
+        self, manage: JobStarter, calls: Calls
+    ) -> None:
+        env = calls.environment() | {"BRINGS_THEM_BACK": "1"}
+        job = manage("n1 n2", with_verdict(manage, "NODE_FAILOVER"), env=env)
+        job.wait_for_steps(attempt=0, ranks=2)
+        job.fail(rank=1, code=7, attempt=0)
+        answer = job.wait_for_event("nodes_relaunched")
+        [node] = answer["relaunched"]
+        time.sleep(1.5)  # several looks of the manager, which must not take it for the new one
+        assert len(job.placed()) == 2
+        job.order(f"forget_node {node}")
+        job.order(f"add_node {node}")
+        job.wait_for_steps(attempt=1, ranks=2)
+        assert job.finish().returncode == 0
+        assert job.placed()[2:] == [node]
 
     def test_node_with_its_budget_spent_fails_with_83(self, manage: JobStarter) -> None:
         verdict = with_verdict(manage, "NODE_FAILOVER")
