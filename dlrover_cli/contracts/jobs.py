@@ -256,6 +256,8 @@ class AbstractJobPlugin(AbstractJobGenerator, AbstractJobSubmitter):
 
     honours_periodic_config: ClassVar[bool] = False
     """Whether a job with a `periodic_config` may be submitted; the runner then repeats it."""
+    platform_repeats: ClassVar[bool] = False
+    """Whether it is the platform that repeats such a job; the runner then submits it once."""
 
     def __init__(self) -> None:
         super().__init__()

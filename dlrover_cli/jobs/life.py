@@ -78,7 +78,7 @@ class Life:
             refusal = wait_until_allowed()
         if refusal is not None:
             self._record.move(RunState.SKIPPED, reason=refusal)
-        elif self._job.job_config.periodic_config is None:
+        elif self._job.job_config.periodic_config is None or self._plugin.platform_repeats:
             result = self._run_once()
             state = RunState.FINISHED if result.is_success else RunState.FAILED
             self._record.move(state, reason=result.reason, exit_code=result.exit_code)

@@ -112,7 +112,7 @@ def test_a_job_that_fails_is_listed_with_its_code(acting, tmp_path):
     assert "ValueError: bad" in row["reason"]
 
 
-@pytest.mark.parametrize("periodic", ["", "  periodic_config: {interval: 1h}\n"])
+@pytest.mark.parametrize("periodic", ["", "  periodic_config: {cron: 0 0 1 1 *}\n"])
 def test_a_job_is_stopped_and_nothing_is_left(periodic, acting, tmp_path):
     commands = Commands(tmp_path)
     (tmp_path / "jobs.yaml").write_text(
