@@ -13,6 +13,14 @@ from tests.cli.program import run_python
 from tests.cli.test_help import loaded
 from tests.harness.launcher import Finished
 
+BUILT_IN = [
+    ("kubernetes", "torch"),
+    ("local", "cmd_line"),
+    ("local", "python"),
+    ("local", "torch"),
+    ("ray", "torch"),
+    ("slurm", "torch"),
+]
 BROKEN = "print('while it is imported')\nimport no_such_module\n"
 
 
@@ -82,13 +90,9 @@ def test_the_built_in_plugins_are_shown_with_where_they_come_from(
     assert (found.returncode, found.stderr) == (0, "")
     heading, *lines = found.stdout.splitlines()
     assert heading.split() == ["PLATFORM", "ENGINE", "PLUGIN", "PACKAGE", "IMPORT"]
-    assert [line.split()[:2] for line in lines] == [
-        ["local", "cmd_line"],
-        ["local", "python"],
-        ["local", "torch"],
-    ]
+    assert [tuple(line.split()[:2]) for line in lines] == BUILT_IN
     for line in lines:
-        assert re.search(r" dlrover_cli\.platforms\.local\.\w+:Local\w+Plugin +dlrover-cli ", line)
+        assert re.search(r" dlrover_cli\.platforms\.\w+\.\w+:\w+Plugin +dlrover-cli ", line)
         assert line.endswith(" ms")
 
 
@@ -99,7 +103,7 @@ def test_a_plugin_that_cannot_be_used_is_shown_with_its_problem(
     assert found.returncode == 0
     heading, *lines = found.stdout.splitlines()
     assert heading.split()[-1] == "PROBLEM"
-    assert len(lines) == 4
+    assert len(lines) == len(BUILT_IN) + 1
     assert lines[-1].split()[:3] == ["-", "-", "broken_plugin:Rover"]
     assert "no_such_module" in lines[-1]
 
@@ -111,11 +115,7 @@ def test_the_document_is_the_only_thing_on_stdout(
     document = json.loads(found.stdout)
     assert document["schema_version"] == 1
     *usable, unusable = document["plugins"]
-    assert {(each["platform"], each["engine"]) for each in usable} == {
-        ("local", "cmd_line"),
-        ("local", "python"),
-        ("local", "torch"),
-    }
+    assert [(each["platform"], each["engine"]) for each in usable] == BUILT_IN
     assert all(each["error"] is None and each["import_seconds"] >= 0 for each in usable)
     assert set(unusable) == set(usable[0])
     assert unusable["entry_point"] == "moon-rover"
@@ -150,7 +150,7 @@ class TestExtensions:
         found = job("plugins", "list", env=install(tmp_path, "mine", "mine.py", UNIFIED, entries))
         assert found.returncode == 0
         jobs, others = found.stdout.split("\n\n")
-        assert len(jobs.splitlines()) == 4
+        assert len(jobs.splitlines()) == len(BUILT_IN) + 1
         heading, good, bad = others.splitlines()
         assert heading.split() == ["KIND", "NAME", "PLUGIN", "PACKAGE", "IMPORT", "PROBLEM"]
         assert good.startswith("unified extension  power")
@@ -164,7 +164,7 @@ class TestExtensions:
         entries = f"{UNIFIED_ENTRIES}power = mine:Power\ncloud = mine:Cloud\n"
         env = install(tmp_path, "mine", "mine.py", UNIFIED, entries)
         document = json.loads(job("plugins", "list", "-o", "json", env=env).stdout)
-        assert len(document["plugins"]) == 3
+        assert len(document["plugins"]) == len(BUILT_IN)
         names = [(each["kind"], each["entry_point"]) for each in document["extensions"]]
         assert names == [("unified extension", "cloud"), ("unified extension", "power")]
         [conflict] = document["conflicts"]
@@ -198,7 +198,7 @@ class TestCheck:
         assert (found.returncode, found.stderr) == (0, "")
         assert [line.split()[:3] for line in found.stdout.splitlines()] == [
             ["ok", "job", "plugin"]
-        ] * 3
+        ] * len(BUILT_IN)
 
     def test_one_that_cannot_be_used_is_an_error_with_a_hint(
         self, job: Callable[..., Finished], broken: dict[str, str]
