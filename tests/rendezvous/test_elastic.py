@@ -333,6 +333,16 @@ class TestEndings:
         assert "dlrover-job rendezvous serve" in (raised.value.hint or "")
         node.handler.release()
 
+    def test_a_store_that_goes_while_the_coordinator_connects_ends_the_wait(self) -> None:
+        host = StoreHost.spawn()
+        job = Job(host.open())
+        node = job.node()
+        eventually(lambda: node.handler._mailbox._own_board is not None, PATIENCE)
+        node.handler._board._store = _GoneBeforeItIsCloned(node.handler._board._store, host)
+        with pytest.raises(RendezvousConnectionError):
+            node.join().result(PATIENCE)
+        node.handler.release()
+
 
 def ghost(job: Job, number: int, bounds: Sequence[int] = (2, 2)) -> None:
     """A node that arrives and dies."""
@@ -360,6 +370,21 @@ def _count_operations(handler: ElasticRendezvous) -> Callable[[], int]:
         board._store = counting
         counters.append(counting)
     return lambda: sum(counter.count for counter in counters)
+
+
+class _GoneBeforeItIsCloned:
+    """A store whose process ends when somebody is about to connect to it."""
+
+    def __init__(self, store: Any, host: StoreHost) -> None:
+        self._store = store
+        self._host = host
+
+    def clone(self) -> Any:
+        self._host.close()
+        return self._store.clone()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class _Counting:
