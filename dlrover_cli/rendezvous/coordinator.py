@@ -218,7 +218,7 @@ class Coordinator:
         outcome = self._board.settle(self._number, ours)
         if outcome != ours:  # somebody who took us for dead was faster, and tells the others
             return outcome
-        # Before the mail goes out: then the store has no time for this node, which is to go on, too.
+        # Before the mail goes out: afterwards the store is busy with everybody who gets some.
         self._board.seal(self._number)
         self._read_list(time.monotonic())
         self._bell.hang_up()
