@@ -36,11 +36,12 @@ def arrive_in_order(job: Job, nodes: list[Node], dying: Node) -> "dict[Node, Fut
     for count, node in enumerate(nodes, start=1):
         if node is dying:
             met = node.join()
-            met.add_done_callback(lambda _: dying.die())
         else:
             futures[node] = join_as_agent(node)
         if count < len(nodes):
             job.await_waiting(count, number=1)
+    met.result(PATIENCE)
+    dying.die()
     return futures
 
 
