@@ -188,8 +188,9 @@ def recovered(track: Track, *, workers: int) -> float:
     with track.workers(workers, "all_reduce", "crash", recovery_env=False) as job:
         try:
             _seconds_to_recover(job, workers)
-        except RunFailed:
-            job.only("crash")  # a run that did not even come to the crash has failed
+        except RunFailed as failure:
+            if not job.has("crash"):  # then there was nothing to recover from
+                raise RunFailed(f"before the crash: {failure}") from None
             return 0.0
         return 1.0
 

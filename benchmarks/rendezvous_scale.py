@@ -1,13 +1,14 @@
 """How long a rendezvous takes with many nodes: `python -m benchmarks.rendezvous_scale`.
 
 Simulated agents, each with its own handler and its own connections to one store in a process of
-its own, in a few processes with a thread per agent. All start at once; the time is that until
-the last one has its rank. Connecting is not part of it. Prints medians and a Markdown table.
+its own, in a few processes with a lasting thread per agent. All start at once; the time is that
+until the last one has its rank. Connecting is not part of it. Prints medians and a Markdown table.
 """
 
 import argparse
 import json
 import os
+import queue
 import resource
 import statistics
 import subprocess
@@ -21,7 +22,8 @@ from datetime import timedelta
 from typing import Any
 
 OURS, TORCHS = "dlrover", "c10d"
-_PROCESSES = 2
+# Real agents share no interpreter, whose lock hundreds of them would queue for.
+_PROCESSES = 8
 _HEAD_START = 0.2
 _ROUND_SECONDS = 300.0
 
@@ -147,30 +149,30 @@ def _be_agents(plan: dict[str, Any]) -> None:
     threading.stack_size(256 * 1024)
     _look_up_nothing(plan["port"])
     make = _our_handler if plan["backend"] == OURS else _torchs_handler
-    handlers = [make(plan["nodes"], plan["port"]) for _ in range(plan["share"])]
+    agents = [_Agent(make(plan["nodes"], plan["port"])) for _ in range(plan["share"])]
     _put("ready")
     for line in sys.stdin:
-        _put(str(_one_round(handlers, float(line))))
+        for agent in agents:
+            agent.begins.put(float(line))
+        _put(str(max(agent.ends.get(timeout=_ROUND_SECONDS) for agent in agents)))
     os._exit(0)
 
 
-def _one_round(handlers: Sequence[Any], begin: float) -> float:
-    ends = [0.0] * len(handlers)
-    gate = threading.Event()
+class _Agent:
+    """A handler and the thread that calls it, which lasts: ending it would be measured, too."""
 
-    def join(index: int) -> None:
-        gate.wait()
-        handlers[index].next_rendezvous()
-        ends[index] = time.monotonic()
+    def __init__(self, handler: Any) -> None:
+        self.begins: queue.SimpleQueue[float] = queue.SimpleQueue()
+        self.ends: queue.SimpleQueue[float] = queue.SimpleQueue()
+        self._handler = handler
+        threading.Thread(target=self._run, name="agent", daemon=True).start()
 
-    threads = [threading.Thread(target=join, args=(index,)) for index in range(len(handlers))]
-    for thread in threads:
-        thread.start()
-    time.sleep(max(0.0, begin - time.monotonic()))
-    gate.set()
-    for thread in threads:
-        thread.join(_ROUND_SECONDS)
-    return max(ends)
+    def _run(self) -> None:
+        while True:
+            begin = self.begins.get()
+            time.sleep(max(0.0, begin - time.monotonic()))
+            self._handler.next_rendezvous()
+            self.ends.put(time.monotonic())
 
 
 def _our_handler(nodes: int, port: int) -> Any:

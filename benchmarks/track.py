@@ -85,12 +85,19 @@ class Job:
         """When the last of so many ranks stamped the event."""
         return max(self._stamp(event, attempt, rank).time for rank in range(ranks))
 
+    def has(self, event: str) -> bool:
+        """Whether any rank has stamped the event."""
+        return bool(self._stamps_of(event))
+
     def only(self, event: str) -> float:
         """When the event was stamped by the one rank that stamps it."""
-        paths = [path for path in self.directory.glob(f"{event}.*") if path.suffix != ".new"]
+        paths = self._stamps_of(event)
         if len(paths) != 1:
             raise RunFailed(f"{len(paths)} stamps of {event}")
         return _read_stamp(paths[0]).time
+
+    def _stamps_of(self, event: str) -> list[Path]:
+        return [path for path in self.directory.glob(f"{event}.*") if path.suffix != ".new"]
 
     def _stamp(self, event: str, attempt: int, rank: int) -> Stamp:
         path = self.directory / f"{event}.{attempt}.{rank}"

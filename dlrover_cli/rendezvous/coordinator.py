@@ -34,8 +34,9 @@ class _List:
     """Who has come and gone, as far as it was read."""
 
     arrived: dict[str, None] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
+    left: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
+    entries: int = 0
     read_at: float = float("-inf")
     is_outdated: bool = True
 
@@ -67,6 +68,7 @@ class Coordinator:
         self._list = _List(read_at=float("-inf") if takes_over else now)
         # Those of the round before will come by themselves, if the round broke off.
         self._sightings = dict.fromkeys(self._previous, Sighting(now))
+        self._forming = Forming(())
         self._enough_since: float | None = None
         self._alone_since: float | None = None
         self._inquiry: _Inquiry | None = None
@@ -91,6 +93,8 @@ class Coordinator:
                 self._sightings[node] = Sighting(now)
                 if self._inquiry is not None and self._inquiry.members[0] == node:
                     self._master = (self._inquiry.members, address and tuple(address))
+            case {"kind": "arrived", "node": str(node)} if node in self._list.arrived:
+                pass  # read before its bell was heard
             case _:  # somebody came or went
                 self._list.is_outdated = True
 
@@ -113,12 +117,11 @@ class Coordinator:
                     return self._settle(members, address[0]), tick
 
     def has_expired(self, now: float) -> bool:
-        """Whether too few nodes have been there for too long, with nobody left who could come."""
-        forming = self._look(now)
-        waits_alone = is_alone(forming, self._rules, now) and not has_enough(
-            forming, self._rules, now
-        )
-        if not waits_alone:
+        """Whether too few nodes have been there for too long, with nobody left who could come.
+
+        As the last step saw it.
+        """
+        if self._enough_since is not None or not is_alone(self._forming, self._rules, now):
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
@@ -147,28 +150,30 @@ class Coordinator:
             self._read_list(now)
         self._sightings[self._node] = Sighting(now)
         forming = Forming(
-            tuple(self._list.arrived), self._previous, self._list.left, self._sightings
+            tuple(self._list.arrived),
+            self._previous,
+            frozenset(self._list.left),
+            self._sightings,
         )
         if not has_enough(forming, self._rules, now):
             self._enough_since = None
         elif self._enough_since is None:
             self._enough_since = now
-        return replace(forming, enough_since=self._enough_since)
+        self._forming = replace(forming, enough_since=self._enough_since)
+        return self._forming
 
     def _read_list(self, now: float) -> None:
         """Whoever is new in the list came after it was last read."""
-        arrived: dict[str, None] = {}
-        left: set[str] = set()
-        for entry in self._board.read_log(self._number):
+        arrived, left = self._list.arrived, self._list.left
+        entries = self._board.read_log(self._number, self._list.entries)
+        for entry in entries:
             if "left" in entry:
                 arrived.pop(entry["left"], None)
                 left.add(entry["left"])
             elif entry["node"] not in self._list.refused and not self._refuses(entry):
                 arrived[entry["node"]] = None
-        for node in arrived:
-            if node not in self._list.arrived:
-                self._sightings[node] = Sighting(self._list.read_at)
-        self._list.arrived, self._list.left = arrived, frozenset(left)
+                self._sightings[entry["node"]] = Sighting(self._list.read_at)
+        self._list.entries += len(entries)
         self._list.read_at, self._list.is_outdated = now, False
 
     def _refuses(self, entry: Message) -> bool:
@@ -213,12 +218,14 @@ class Coordinator:
         outcome = self._board.settle(self._number, ours)
         if outcome != ours:  # somebody who took us for dead was faster, and tells the others
             return outcome
+        # Before the mail goes out: afterwards the store is busy with everybody who gets some.
+        self._board.seal(self._number)
+        self._read_list(time.monotonic())
+        self._bell.hang_up()
         world = {"round": self._number, "world_size": len(members), "master": master}
         for rank, node in enumerate(members):
             if node != self._node:
                 self._board.send([node], {"kind": "complete", "rank": rank, **world})
-        self._board.seal(self._number)
-        self._read_list(time.monotonic())
         spare = self._list.arrived.keys() - set(members) - {self._node}
         self._board.send(spare, {"kind": "over", "round": self._number})
         return outcome

@@ -163,6 +163,9 @@ class _View:
         self.continues = not self._previous.isdisjoint(arrived)
         """Whether the job goes on with nodes that it had: others may join it at any time."""
         self._runs_well = not self.continues and self._previous.isdisjoint(forming.left)
+        self._standings = {
+            node: self._judge(node, sighting) for node, sighting in forming.sightings.items()
+        }
         self.usable = [
             node
             for node in forming.arrived
@@ -177,9 +180,9 @@ class _View:
         ]
 
     def standing(self, node: str) -> Standing:
-        sighting = self._forming.sightings.get(node)
-        if sighting is None:
-            return Standing.STALE
+        return self._standings.get(node, Standing.STALE)
+
+    def _judge(self, node: str, sighting: Sighting) -> Standing:
         patrol = self._runs_well and node in self._previous
         return sighting.standing(self._now, self._rules, patrol=patrol)
 

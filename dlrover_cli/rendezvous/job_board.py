@@ -79,11 +79,12 @@ class JobBoard:
     def log(self, number: int, entry: Message) -> None:
         self._store.append(self._key(number, "log"), json.dumps(entry) + "\n")  # type: ignore[attr-defined]
 
-    def read_log(self, number: int) -> list[Message]:
+    def read_log(self, number: int, skip: int = 0) -> list[Message]:
+        """The entries after the first ``skip`` ones."""
         key = self._key(number, "log")
         if not self._store.check([key]):
             return []
-        return [json.loads(line) for line in self._store.get(key).splitlines()]
+        return [json.loads(line) for line in self._store.get(key).splitlines()[skip:]]
 
     def take_ticket(self, number: int) -> int | None:
         """Counted from 1. None if the round is over: whoever has logged its arrival after the last
@@ -114,6 +115,7 @@ class JobBoard:
         if written == value.encode():
             self._store.add(self._key("round"), 1)
             self._forget(number - 2)
+            return outcome
         return _outcome(written)
 
     def outcome(self, number: int) -> Outcome | None:

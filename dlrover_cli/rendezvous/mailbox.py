@@ -34,32 +34,42 @@ class Mailbox:
         self._queue = queue
         self._deliver = deliver
         self._on_lost = on_lost
-        self._own_board = board.clone()
         self._stop_message: Message = {"kind": "stop listening", "whom": uuid.uuid4().hex}
+        self._own_board: JobBoard | None = None
+        self._hung_up = False
         self._thread = threading.Thread(
             target=self._listen, name=f"mailbox-{queue.partition('/')[0]}", daemon=True
         )
         self._thread.start()
 
+    def hang_up(self) -> None:
+        """Tell the listener to end, without waiting for it. Does nothing the second time."""
+        if self._hung_up:
+            return
+        self._hung_up = True
+        self._board.push(self._queue, self._stop_message)
+
     def stop(self) -> None:
         """Listen no more. One whose store does not answer is left behind."""
         with suppress(RuntimeError, OSError):  # then the listener has noticed, too
-            self._board.push(self._queue, self._stop_message)
+            self.hang_up()
             self._thread.join(_STOP_SECONDS)
 
     def _listen(self) -> None:
         try:
+            # Here, since a store that is just gone keeps whoever connects to it for minutes.
+            board = self._own_board = self._board.clone()
             while True:
                 try:
-                    message = self._own_board.next_message(self._queue)
+                    message = board.next_message(self._queue)
                 except DistStoreError:  # nobody has written for weeks
                     continue
                 if message == self._stop_message:
                     return
                 if message.get("kind") == self._stop_message["kind"]:  # for another listener
-                    self._own_board.push(self._queue, message)
+                    board.push(self._queue, message)
                 else:
-                    self._deliver(message, self._own_board)
+                    self._deliver(message, board)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, the store is gone
             self._on_lost(error)
 

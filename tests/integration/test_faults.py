@@ -277,7 +277,6 @@ class TestPlaces:
             ("--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port", "HOST:PORT"),
             ("--nnodes=2 --rdzv-backend=c10d --rdzv-conf=join_timeout=soon", "join_timeout"),
             ("--nnodes=2 --rdzv-backend=c10d --rdzv-conf=store_type=stone", "store type"),
-            ("--nnodes=2 --rdzv-backend=etcd --rdzv-endpoint=localhost:1", "pip install"),
             ("--event-log-handler=nobody", "console, dynamic_rendezvous, null"),
             ("--nproc-per-node=gpu", "Cuda is not available"),
             ("--nproc-per-node=quantum", "quantum"),
@@ -288,6 +287,17 @@ class TestPlaces:
         self, launch: Launch, scripts: Scripts, argv: str, words: str
     ) -> None:
         assert_refused_before_anything_else(launch([*argv.split(), scripts.hello()]), words)
+
+    def test_a_backend_whose_package_is_not_installed(
+        self, launch: Launch, scripts: Scripts, tmp_path: Path
+    ) -> None:
+        hidden = tmp_path / "hidden"
+        hidden.mkdir()
+        absent = "raise ModuleNotFoundError(\"No module named 'etcd'\", name='etcd')\n"
+        (hidden / "etcd.py").write_text(absent)
+        argv = ["--nnodes=2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=localhost:1"]
+        finished = launch([*argv, scripts.hello()], env={"PYTHONPATH": str(hidden)})
+        assert_refused_before_anything_else(finished, "pip install")
 
     def test_more_workers_than_devices_is_said_and_goes_on(
         self, launch: Launch, scripts: Scripts

@@ -1,98 +1,22 @@
 """The rendezvous `dlrover` among threads of one process: who comes, who goes, who takes over."""
 
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
-from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousGracefulExitError,
-    RendezvousInfo,
     RendezvousTimeoutError,
 )
 
 from dlrover_cli.errors import RendezvousFailed
 from dlrover_cli.rendezvous.elastic import ElasticRendezvous
-from dlrover_cli.rendezvous.forming import Rules
-from dlrover_cli.rendezvous.job_board import JobBoard
 from dlrover_cli.rendezvous.store_host import StoreHost
 from tests.harness.waiting import eventually
-from tests.rendezvous.fakes import FakeStoreHost
-
-PATIENCE = 30.0
-
-
-class Node:
-    """One node of a job; its rounds run in threads."""
-
-    def __init__(self, job: "Job", rules: Rules) -> None:
-        self.host = FakeStoreHost()
-        self.handler = ElasticRendezvous(
-            TCPStore("127.0.0.1", job.store.port),
-            job.run_id,
-            rules,
-            "127.0.0.1:1",
-            "10.0.0.1",
-            make_host=lambda: self.host,
-        )
-
-    def join(self) -> "Future[RendezvousInfo]":
-        """Wait for a round, in a thread."""
-        future: Future[RendezvousInfo] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(self.handler.next_rendezvous())
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="node", daemon=True).start()
-        return future
-
-    def die(self) -> None:
-        """Answer nobody any more, without a word."""
-        self.handler._mailbox.stop()
-
-
-class Job:
-    """The nodes of one job, at a store of their own."""
-
-    def __init__(self, port: int = 0) -> None:
-        self.store = TCPStore("127.0.0.1", port, is_master=port == 0, wait_for_workers=False)
-        self.run_id = uuid.uuid4().hex
-        self.board = JobBoard(self.store, self.run_id)
-        self.nodes: list[Node] = []
-
-    def node(self, least: int = 2, most: int = 2, **rules: Any) -> Node:
-        node = Node(self, Rules(least, most, **rules))
-        self.nodes.append(node)
-        return node
-
-    def await_waiting(self, count: int, number: int) -> None:
-        """Until so many nodes have arrived for a round."""
-        eventually(lambda: len(self.board.read_log(number)) >= count, PATIENCE)
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    for node in job.nodes:
-        node.handler.release()
-
-
-def meet(*nodes: Node) -> list[RendezvousInfo]:
-    futures = [node.join() for node in nodes]
-    return [future.result(PATIENCE) for future in futures]
-
-
-def ranks(met: list[RendezvousInfo]) -> list[int]:
-    return [info.rank for info in met]
+from tests.rendezvous.nodes import PATIENCE, Job, meet, ranks
 
 
 class TestRounds:
@@ -333,6 +257,16 @@ class TestEndings:
         assert "dlrover-job rendezvous serve" in (raised.value.hint or "")
         node.handler.release()
 
+    def test_a_store_that_goes_while_the_coordinator_connects_ends_the_wait(self) -> None:
+        host = StoreHost.spawn()
+        job = Job(host.open())
+        node = job.node()
+        eventually(lambda: node.handler._mailbox._own_board is not None, PATIENCE)
+        node.handler._board._store = _GoneBeforeItIsCloned(node.handler._board._store, host)
+        with pytest.raises(RendezvousConnectionError):
+            node.join().result(PATIENCE)
+        node.handler.release()
+
 
 def ghost(job: Job, number: int, bounds: Sequence[int] = (2, 2)) -> None:
     """A node that arrives and dies."""
@@ -360,6 +294,21 @@ def _count_operations(handler: ElasticRendezvous) -> Callable[[], int]:
         board._store = counting
         counters.append(counting)
     return lambda: sum(counter.count for counter in counters)
+
+
+class _GoneBeforeItIsCloned:
+    """A store whose process ends when somebody is about to connect to it."""
+
+    def __init__(self, store: Any, host: StoreHost) -> None:
+        self._store = store
+        self._host = host
+
+    def clone(self) -> Any:
+        self._host.close()
+        return self._store.clone()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class _Counting:
