@@ -22,6 +22,8 @@ class Node:
     resources: Mapping[str, float] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
     """What the engine tells about it, for extensions."""
+    reason: str = ""
+    """Why it is to be replaced, if it is."""
 
 
 @dataclass(frozen=True, slots=True)

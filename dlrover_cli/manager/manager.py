@@ -7,7 +7,7 @@ Everything arrives in one inbox, and one thread acts. What the agents decide amo
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dlrover_cli.exit_codes import ExitCode, from_signal
@@ -385,7 +385,7 @@ class Manager:
         if exclude:
             self._state.excluded.add(seat.node.id)
             self._state.asked.add(seat.node.id)
-            self._replacer.ask([seat.node], self._inbox.post)
+            self._replacer.ask([replace(seat.node, reason=reason)], self._inbox.post)
 
     def _place(self, now: float) -> None:
         state, demand = self._state, self._options.demand

@@ -64,7 +64,12 @@ class ExtensionReplacer:
 def info_of(node: Node) -> NodeInfo:
     """A node as extensions see it."""
     return NodeInfo(
-        node.id, node.hostname, node.address, dict(node.envs), resources=dict(node.resources)
+        node.id,
+        node.hostname,
+        node.address,
+        dict(node.envs),
+        resources=dict(node.resources),
+        reason=node.reason,
     )
 
 
@@ -109,7 +114,7 @@ class _Request:
 async def _awaited(method: Callable[..., Any], nodes: list[NodeInfo], request: _Request) -> None:
     try:
         request.answer(await method(nodes))
-    except Exception as error:  # noqa: BLE001 - the boundary to the extension
+    except BaseException as error:  # noqa: BLE001 - the boundary to the extension, sys.exit included
         request.refuse(f"relaunch_nodes_impl raised {describe(error)}")
 
 

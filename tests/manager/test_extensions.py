@@ -154,6 +154,12 @@ class TestAsking:
 
         assert "relaunch_nodes_impl raised" in ask(Raises()).problem
 
+        class RaisesLater(ManagerExtension):
+            async def relaunch_nodes_impl(self, nodes: list[NodeInfo]) -> Any:
+                raise error
+
+        assert "relaunch_nodes_impl raised" in ask(RaisesLater()).problem
+
     def test_one_that_never_answers_is_given_up_and_the_next_request_is_answered(self) -> None:
         blocked = threading.Event()
         asked = []

@@ -22,12 +22,16 @@ class Extension(ManagerExtension):
             for node in nodes:
                 deployment = self.manager.deployment
                 call = [node.id, node.hostname, node.ip_address, node.envs, dict(node.resources)]
-                file.write(json.dumps([*call, deployment.engine, deployment.ground]) + "\\n")
+                call += [node.reason, deployment.engine, deployment.ground]
+                file.write(json.dumps(call) + "\\n")
         for new in os.environ["BRINGS"].split():
             manage_processes.cluster.add_node(new)
         return nodes if "BRINGS_THEM_BACK" in os.environ or os.environ["BRINGS"] else []
 """
-OF_N2 = '["n2", "n2", "127.0.0.1", {"RACK": "rack-of-n2"}, {"CPU": 1.0}, "processes", "machines"]'
+OF_N2 = (
+    '["n2", "n2", "127.0.0.1", {"RACK": "rack-of-n2"}, {"CPU": 1.0}, '
+    '"it is lost", "processes", "machines"]'
+)
 
 VERDICT = """
 from dlrover_cli.contracts import DynamicAgentFailoverExtension, FailoverStrategy
