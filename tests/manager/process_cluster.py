@@ -88,8 +88,15 @@ class ProcessCluster:
 
     def kill_agent(self, name: str) -> None:
         """Only the agent's own process; its node is well."""
+        self._signal_agents(name, signal.SIGKILL)
+
+    def freeze_agent(self, name: str) -> None:
+        """Only the agent's own process; its workers go on."""
+        self._signal_agents(name, signal.SIGSTOP)
+
+    def _signal_agents(self, name: str, number: int) -> None:
         for agent in self._agents_on(name):
-            os.kill(self._running[agent][1], signal.SIGKILL)
+            os.kill(self._running[agent][1], number)
 
     def _agents_on(self, name: str) -> list[str]:
         return [agent for agent, (node, _) in list(self._running.items()) if node == name]

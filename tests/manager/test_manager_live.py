@@ -199,6 +199,21 @@ class TestLostNode:
         assert_nothing_is_lost(job)
 
     @pytest.mark.full
+    def test_an_agent_that_froze_is_given_up_after_a_lease_and_ended(
+        self, manage: JobStarter
+    ) -> None:
+        job = manage("n1 n2")
+        job.wait_for_steps(attempt=0, ranks=2)
+        job.order("freeze_agent n2")
+        job.wait_for_steps(attempt=1, ranks=2)
+        assert job.finish().returncode == 0
+        [lost] = job.events("agent_lost")
+        assert lost["reason"] == "it has not been heard of"
+        assert job.placed() == ["n1", "n2", "n2"]
+        assert_no_step_after_the_next_attempts_first(job)
+        assert_nothing_is_lost(job)
+
+    @pytest.mark.full
     def test_a_training_that_was_in_a_collective_goes_on_without_a_charge(
         self, manage: JobStarter, scripts: Scripts
     ) -> None:
