@@ -144,7 +144,7 @@ def _arguments(request: Request, endpoint: str, rdzv_id: str) -> list[str]:
 
 
 def _environment(run: Run) -> list[Json]:
-    """The user's own come first, so that nothing in them stands for something of ours."""
+    """Ours come last: of two variables with the same name, the last one is taken."""
     return [
         *({"name": key, "value": _literal(text)} for key, text in run.request.env.items()),
         _state_variable(),

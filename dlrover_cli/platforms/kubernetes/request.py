@@ -51,7 +51,6 @@ class Request:
     env: dict[str, str]
     schedule: str | None = None
     """Five fields of cron, in UTC; of a job that Kubernetes repeats."""
-    starts_after: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -80,6 +80,10 @@ class ApiServer:
     troubles: list[Trouble] = field(default_factory=list)
     behaviour: Behaviour | None = None
     """What becomes of each node's pod as soon as it is made."""
+    runs_stores: bool = False
+    """Whether those of stores behave, too."""
+    on_removed: Callable[[Json], None] | None = None
+    """Called with a pod that is deleted while it may run."""
     keeps_terminating: bool = False
     """Pods that are deleted stay, as those of a node that does not answer."""
     lacks: tuple[str, ...] = ()
@@ -139,7 +143,9 @@ class ApiServer:
         """A container ends; the controllers react."""
         with self.changed:
             set_ended(pod, code, message, disrupted=disrupted)
-            owner = self._owner(pod)
+            metadata = pod["metadata"]
+            key = ("v1", "pods", metadata["namespace"], metadata["name"])
+            owner = self._owner(pod) if self.objects.get(key) is pod else None
             if owner is not None:
                 siblings = [each for each in self.nodes() if self._owner(each) is owner]
                 self.controllers.judge(owner, pod, siblings)
@@ -168,6 +174,8 @@ class ApiServer:
             if plural == "jobs":
                 for pod in new_pods(body):
                     self._add(pod)
+            elif plural == "pods":
+                self._behave(body)
             self.changed.notify_all()
         return 201, body
 
@@ -243,14 +251,18 @@ class ApiServer:
     def _add(self, pod: Json) -> None:
         metadata = pod["metadata"]
         self.objects["v1", "pods", metadata["namespace"], metadata["name"]] = pod
-        is_node = metadata["labels"]["dlrover.io/role"] == "node"
-        if self.behaviour is not None and is_node:
-            behave = threading.Thread(target=self.behaviour, args=(self, pod), daemon=True)
-            behave.start()
+        self._behave(pod)
+
+    def _behave(self, pod: Json) -> None:
+        role = pod["metadata"]["labels"]["dlrover.io/role"]
+        if self.behaviour is not None and (role == "node" or self.runs_stores):
+            threading.Thread(target=self.behaviour, args=(self, pod), daemon=True).start()
 
     def _remove(self, pod: Json) -> None:
         metadata = pod["metadata"]
         self.objects.pop(("v1", "pods", metadata["namespace"], metadata["name"]), None)
+        if self.on_removed is not None:
+            self.on_removed(pod)
 
     def _terminate(self, pod: Json) -> None:
         if self.keeps_terminating:

@@ -1,5 +1,7 @@
 """What cannot run on Kubernetes is said in one sentence with a hint, before anything is asked."""
 
+import sys
+
 import pytest
 
 from dlrover_cli.contracts.jobs import AISubGraph, PeriodicConfig, ProjectDesc
@@ -158,6 +160,13 @@ def test_volcano_does_not_repeat_jobs(tmp_path):
     config = KubernetesTorchConfig("kubernetes", "torch", "job", periodic, properties=properties)
     with pytest.raises(UsageError, match="makes Jobs of Kubernetes itself and none of Volcano"):
         KubernetesTorchPlugin().generate(AISubGraph(config), ProjectDesc("p", str(tmp_path)))
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    with pytest.raises(UsageError, match="needs the client library of Kubernetes") as caught:
+        connect({})
+    assert "dlrover-cli[k8s]" in str(caught.value.hint)
 
 
 def test_no_cluster_at_all(tmp_path, monkeypatch):
