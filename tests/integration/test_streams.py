@@ -268,7 +268,7 @@ def test_a_launcher_without_streams_works(launch, scripts, tmp_path, redirection
     [fact] = scripts.facts("streams")
     closed = {"<&-": [0], ">&-": [1], "<&- >&- 2>&-": [0, 1]}[redirection]
     assert [fact["targets"][n] for n in closed] == [os.devnull] * len(closed)
-    [journal] = (tmp_path / "state").rglob("events.jsonl")
+    [journal] = (tmp_path / "state").glob("dlrover/runs/*/nodes/*/events.jsonl")
     kinds = [json.loads(line)["kind"] for line in journal.read_text().splitlines()]
     assert kinds[-1] == "run_finished"
 
