@@ -1,12 +1,13 @@
 """Fixtures: the API server on loopback, and an environment in which it is the cluster at hand."""
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.harness.engines import are_required
 
 if TYPE_CHECKING:
     from tests.engines.kubernetes.api_server import ApiServer
@@ -21,7 +22,7 @@ class _Missing(pytest.Module):
 
     def collect(self) -> Any:
         reason = f"the extra 'k8s' is not installed: {', '.join(_MISSING)}"
-        if os.environ.get("DLROVER_CI_ENGINES"):
+        if are_required():
             raise self.CollectError(reason)
         pytest.skip(reason, allow_module_level=True)
 

@@ -1,6 +1,5 @@
 """One cluster for all tests of the platform, and jobs on it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import pytest
 
 from tests.engines.ray.engine import RayEngine, missing
 from tests.engines.ray.jobs import RayJobs
+from tests.harness.engines import absent
 from tests.harness.launcher import Launcher
 
 
 @pytest.fixture(scope="session")
 def ray_engine() -> Iterator[RayEngine]:
     if reason := missing():
-        if os.environ.get("DLROVER_CI_ENGINES"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        absent(reason)
     engine = RayEngine()
     yield engine
     engine.close()
