@@ -24,6 +24,8 @@ class GivenRun:
     """What this node's directory is called, if it is one of several; the result is then there."""
     counters: Counters | None = None
     """Where the counting goes on."""
+    keeps_life: bool = False
+    """Whether whoever takes part also keeps the journal of the run's life."""
 
     @property
     def result_name(self) -> str:

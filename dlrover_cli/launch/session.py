@@ -92,6 +92,9 @@ def open_session(
         path = Path(given.run_directory)
         directory = join_run_directory(path, given.run_id, agent or given.agent, say)
         report.result_name = given.result_name
+        if given.keeps_life:
+            life = EventLog(directory.life, directory.run_id, say)
+            life.record("owned", owner=ProcessIdentity.own().to_json())
     report.run_directory = directory
     events = EventLog(directory.events, directory.run_id, say)
     events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())

@@ -34,6 +34,7 @@ class Batch:
             # Directives are read by sbatch itself, which knows quotes but no variables.
             lines.append(f"#SBATCH --{name}" + ("" if value is None else f"={_quoted(value)}"))
         lines += ["", "# The manager of the job; it starts one agent on each node."]
+        lines.append(f"trap '' {WARNING_SIGNAL}  # until it can take it")
         lines += [f"export {name}={shlex.quote(text)}" for name, text in self.environ.items()]
         lines.append("exec " + shlex.join(self.command))
         return "\n".join(lines) + "\n"
@@ -62,7 +63,7 @@ def make_batch(
         "open-mode": "append",
         "no-kill": None,
         "requeue": None,
-        "signal": f"B:{WARNING_SIGNAL}@{_lead(settings)}",
+        "signal": f"B:{WARNING_SIGNAL}@{lead_seconds(settings)}",
         **given,
     }
     if "no-requeue" in given:
@@ -150,7 +151,7 @@ def _needs(settings: LaunchSettings, given: Mapping[str, object]) -> dict[str, s
     return found
 
 
-def _lead(settings: LaunchSettings) -> int:
+def lead_seconds(settings: LaunchSettings) -> int:
     """How long before the time limit the job is told: its workers need time to end."""
     grace = 30 if settings.shutdown_timeout is None else settings.shutdown_timeout
     return max(_LEAD_SECONDS, grace + _MARGIN_SECONDS)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from dlrover_cli.manager.cluster import AgentEnded, AgentUnseen, Node, NodesChanged, Post
 from dlrover_cli.platforms.slurm.commands import JobFacts, NodeFacts, NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.meaning import time_limit_is_near
 from dlrover_cli.platforms.slurm.probing import answering
 
 LOOK_SECONDS = 2.0
@@ -47,6 +49,8 @@ class SlurmCluster:
     slurmd_port: int = 6818
     run_directory: Path | None = None
     """Where agents leave their results: srun's word for a success is not enough."""
+    lead: float = 0.0
+    """How long before the time limit the job has to end; Slurm's own warning may be lost."""
     binds: bool = False
     """Whether this Slurm binds tasks to CPUs: an agent needs all of its job's on the node."""
     _post: Post = lambda observation: None
@@ -63,7 +67,7 @@ class SlurmCluster:
 
     def open(self, post: Post) -> None:
         self._post = post
-        self._look()
+        self.look()
         self._watcher = threading.Thread(target=self._watch, name="slurm-nodes", daemon=True)
         self._watcher.start()
 
@@ -122,9 +126,9 @@ class SlurmCluster:
             self._look_now.wait(LOOK_SECONDS)
             self._look_now.clear()
             if not self._closed.is_set():
-                self._look()
+                self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Post the nodes of now; if Slurm does not answer, those of before stay."""
         with self._looking:
             try:
@@ -142,7 +146,11 @@ class SlurmCluster:
 
     def find_nodes(self) -> list[Node]:
         """The nodes that may have agents. Raises SlurmError."""
-        found = {node.id: node for node in self._nodes_of(self.slurm.job(self.job_id), self.job_id)}
+        job = self.slurm.job(self.job_id)
+        left = job.seconds_left(time.time())
+        if left is not None and left <= self.lead and job.state == "RUNNING":
+            self._post(time_limit_is_near(job))
+        found = {node.id: node for node in self._nodes_of(job, self.job_id)}
         for job_id in list(self._joined):
             try:
                 job = self.slurm.job(job_id)
@@ -196,7 +204,7 @@ class SlurmCluster:
             code == 0 and not self._has_succeeded(agent)
         )
         if (was_slurm or running.is_given_up) and not self._closed.is_set():
-            self._look()  # so that nobody is sent to a node that has just died
+            self.look()  # so that nobody is sent to a node that has just died
         if was_slurm:
             self._post(AgentUnseen(agent, f"Slurm lost the agent on {running.node}"))
         else:

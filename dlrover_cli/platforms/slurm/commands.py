@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -130,6 +131,13 @@ class JobFacts:
     def read(cls, text: str) -> "JobFacts":
         """What `scontrol show job --oneliner` printed."""
         return cls.of(fields(text.partition("\n")[0]))
+
+    def seconds_left(self, now: float) -> float | None:
+        """Until the time limit; None if there is none."""
+        try:
+            return time.mktime(time.strptime(self.end_time, "%Y-%m-%dT%H:%M:%S")) - now
+        except (ValueError, OverflowError):
+            return None
 
     @property
     def is_waiting(self) -> bool:

@@ -68,7 +68,7 @@ def find_run(
     with suppress(OSError, ValueError, KeyError):
         note = json.loads(_note(environ, allocation, argv).read_text())
         if Path(note["run_directory"]).is_dir():
-            return GivenRun(note["run_id"], note["run_directory"])
+            return GivenRun(note["run_id"], note["run_directory"], keeps_life=True)
     return None
 
 

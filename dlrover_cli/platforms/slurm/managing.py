@@ -18,7 +18,7 @@ from dlrover_cli.launch.session import Session
 from dlrover_cli.manager.cluster import Node
 from dlrover_cli.manager.launching import Place, run_managed
 from dlrover_cli.platforms.slurm.allocation import Allocation
-from dlrover_cli.platforms.slurm.batch import node_request
+from dlrover_cli.platforms.slurm.batch import lead_seconds, node_request
 from dlrover_cli.platforms.slurm.checks import check_nodes, needs_of
 from dlrover_cli.platforms.slurm.cluster import SlurmCluster
 from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError
@@ -94,6 +94,7 @@ def _place(
         allocation.job_id,
         say,
         run_directory=run_directory,
+        lead=lead_seconds(settings),
         slurmd_port=int(port) if port.isdecimal() else _USUAL_PORT,
         binds=config.get("TaskPlugin", "task/none") != "task/none",
     )

@@ -23,14 +23,18 @@ def meaning_of(signum: signal.Signals, job: JobFacts | None, restarts: int) -> C
     if job is not None and (job.state == "PREEMPTED" or job.is_preempted):
         return ClusterLost("the Slurm job is preempted", ExitCode.PREEMPTED)
     if signum == WARNING:
-        until = f", at {job.end_time}" if job is not None and job.end_time else ""
-        return ClusterLost(f"the time limit of the Slurm job is near{until}", ExitCode.PREEMPTED)
+        return time_limit_is_near(job)
     if job is not None and job.state in ("TIMEOUT", "DEADLINE"):
         return ClusterLost("the Slurm job is at its time limit", ExitCode.PREEMPTED)
     reason = f"the launcher received {signum.name}"
     if job is not None and job.state == "CANCELLED":
         reason = "the Slurm job was cancelled"
     return ClusterLost(reason, from_signal(signum), signum)
+
+
+def time_limit_is_near(job: JobFacts | None) -> ClusterLost:
+    until = f": it ends at {job.end_time}" if job is not None and job.end_time else ""
+    return ClusterLost(f"the time limit of the Slurm job is near{until}", ExitCode.PREEMPTED)
 
 
 @dataclass(frozen=True, slots=True)

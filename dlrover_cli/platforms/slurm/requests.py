@@ -33,6 +33,10 @@ class Members(Protocol):
         """The nodes of this job are nodes of the cluster, too."""
         ...
 
+    def look(self) -> None:
+        """Post the nodes of now."""
+        ...
+
     def usable_nodes(self) -> set[str]:
         """Those that have an agent or could have one, as of now. Raises SlurmError."""
         ...
@@ -94,7 +98,9 @@ class NodeRequests:
                 return
             job_id = self._request(nodes)
             self._members.join(job_id)
-            if not self._comes(job_id):
+            if self._comes(job_id):
+                self._members.look()  # the manager knows the new node before it has our answer
+            else:
                 problem = f"Slurm job {job_id}, which asks for another node, still waits"
         except SlurmError as error:
             problem = error.message
@@ -102,8 +108,10 @@ class NodeRequests:
             post(Relaunched(asked, (), problem))
 
     def _request(self, nodes: Sequence[Node]) -> str:
-        # A dead node is not avoided: it is welcome as soon as Slurm has it again.
-        listed = self._slurm.nodes(",".join(sorted(self._bad)))
+        # A dead node is not avoided: it is welcome as soon as Slurm has it again. Those that we
+        # have are, since Slurm may share out what is left of them.
+        known = self._bad | self._members.usable_nodes()
+        listed = self._slurm.nodes(",".join(sorted(known)))
         avoided = sorted(each.name for each in listed if not each.is_gone)
         options = dict(self._options)
         exclude = ",".join(filter(None, (options.pop("exclude", None), *avoided)))

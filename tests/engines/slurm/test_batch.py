@@ -29,6 +29,7 @@ GOLDEN = """\
 #SBATCH --exclusive
 
 # The manager of the job; it starts one agent on each node.
+trap '' USR1  # until it can take it
 export DLROVER_RUN_ID=RUN
 exec python launcher.py --nnodes=2:3 --nproc-per-node=8 --platform=slurm \
 --slurm-arg=partition=gpu --slurm-arg=gres=gpu:8 --slurm-arg=time=1-00:00:00 \

@@ -77,7 +77,11 @@ def test_the_state_of_a_node_says_whether_it_is_gone(state, is_gone, takes_steps
     "signum, job, expected",
     [
         (signal.SIGTERM, JobFacts("COMPLETING", restarts=1), (143, "back into its queue", True)),
-        (signal.SIGUSR1, JobFacts("RUNNING", end_time="12:00"), (85, "near, at 12:00", False)),
+        (
+            signal.SIGUSR1,
+            JobFacts("RUNNING", end_time="12:00"),
+            (85, "near: it ends at 12:00", False),
+        ),
         (signal.SIGUSR1, None, (85, "time limit", False)),
         (signal.SIGTERM, JobFacts("TIMEOUT"), (85, "at its time limit", False)),
         (signal.SIGTERM, JobFacts("PREEMPTED"), (85, "preempted", False)),

@@ -43,7 +43,7 @@ def test_srun_says_how_many_nodes_there_are_and_where_they_meet(submit: SlurmJob
     lines = sorted(output(submit).splitlines())
     assert lines == [f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)]
     plan, _ = json.JSONDecoder().raw_decode((submit.directory / "plan").read_text())
-    sources = {name: each["source"] for name, each in plan["settings"].items()}
+    sources = {each["name"]: each["source"]["where"] for each in plan["settings"]}
     assert sources["nnodes"] == "SLURM_STEP_NUM_NODES"
     assert sources["rdzv_endpoint"] == "SLURM_STEP_NODELIST"
 
