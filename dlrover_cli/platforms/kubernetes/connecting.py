@@ -9,6 +9,8 @@ from dlrover_cli.errors import UsageError
 from dlrover_cli.platforms.kubernetes.client import DEADLINE, Client
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_CONNECTIONS = 1024
+"""Each stream of logs has one; beyond that the library complains on stderr."""
 
 
 def connect(environ: Mapping[str, str], *, deadline: float = DEADLINE) -> Client:
@@ -24,6 +26,7 @@ def connect(environ: Mapping[str, str], *, deadline: float = DEADLINE) -> Client
     configuration = client.Configuration()
     _load(config, configuration, environ)
     configuration.retries = False
+    configuration.connection_pool_maxsize = _CONNECTIONS
     return Client(client.ApiClient(configuration), deadline=deadline)
 
 

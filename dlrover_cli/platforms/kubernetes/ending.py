@@ -83,6 +83,13 @@ def trouble_of(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
+def store_trouble_of(pod: Mapping[str, Any]) -> str | None:
+    """The same for the store, which is not to end before the job does."""
+    if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+        return "the store where the nodes meet has ended, and the job will fail for want of it"
+    return trouble_of(pod)
+
+
 def _volcano_ending(job: Mapping[str, Any], ends: Sequence[PodEnd]) -> Ending | None:
     state = job.get("status", {}).get("state", {})
     if state.get("phase") not in _VOLCANO_ENDS:

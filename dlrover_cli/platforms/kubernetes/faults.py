@@ -1,6 +1,7 @@
 """What went wrong between us and the API server, in a sentence and a hint."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from dlrover_cli.errors import LaunchError
@@ -34,9 +35,11 @@ def gave_no_answer(host: str, seconds: float) -> KubernetesError:
 
 def unreachable(host: str, seconds: float, error: Exception) -> KubernetesError:
     """For what the library raises when there is no answer at all."""
+    from urllib3.exceptions import NewConnectionError
     from urllib3.exceptions import TimeoutError as Timeout
 
-    if isinstance(error, Timeout) or isinstance(error.__cause__, Timeout):
+    # urllib3 counts a connection that was refused among those that took too long.
+    if isinstance(error, Timeout) and not isinstance(error, NewConnectionError):
         return gave_no_answer(host, seconds)
     return KubernetesError(
         f"the API server at {host} cannot be reached: {_words(error)}",
@@ -113,8 +116,8 @@ def _install_hint(kind: "Kind") -> str:
 
 
 def _words(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or error
-    return _short(str(reason).partition("\n")[0]) or type(error).__name__
+    reason = str(getattr(error, "reason", None) or error).partition("\n")[0]
+    return _short(re.sub(r".*\[Errno -?[0-9]+\] ", "", reason)) or type(error).__name__
 
 
 def _short(text: str) -> str:

@@ -12,11 +12,13 @@ from dlrover_cli.platforms.kubernetes.ending import (
     PodEnd,
     ending_of,
     pod_end,
+    store_trouble_of,
     trouble_of,
 )
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
 from dlrover_cli.platforms.kubernetes.logs import PodLogs
 from dlrover_cli.platforms.kubernetes.objects import RunObjects
+from dlrover_cli.platforms.kubernetes.pods import NODE, ROLE_LABEL
 from dlrover_cli.telemetry.events import Recorder, record_nothing
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -59,7 +61,7 @@ class Follower:
         """Once. The job is looked at before its pods, so that no end of a pod is missed."""
         try:
             main = self.objects.main()
-            pods = self.objects.pods()
+            pods = self.objects.pods(role=None)
         except KubernetesError as error:
             self._bear(error)
             return None
@@ -74,7 +76,8 @@ class Follower:
         name, uid = pod["metadata"]["name"], str(pod["metadata"].get("uid"))
         status = pod.get("status", {})
         end = pod_end(pod)
-        if self.logs is not None and _has_started(status):
+        is_node = pod["metadata"]["labels"].get(ROLE_LABEL) == NODE
+        if self.logs is not None and is_node and _has_started(status):
             self.logs.follow(name, is_over=end is not None)
         if end is not None and uid not in self._ends:
             self._ends[uid] = end
@@ -83,7 +86,7 @@ class Follower:
             if end.exit_code:
                 told = f": {end.message}" if end.message else ""
                 self.say(f"pod {name} exited with code {end.exit_code}{told}")
-        trouble = trouble_of(pod)
+        trouble = trouble_of(pod) if is_node else store_trouble_of(pod)
         if trouble is not None and self._told.get(uid) != trouble:
             self._told[uid] = trouble
             self.say(f"pod {name}: {trouble}")

@@ -201,6 +201,21 @@ def test_troubles_of_a_pod_are_told_once(cluster, submitter):
     assert err.count("ImagePullBackOff: no such image") == 1
 
 
+def test_a_store_that_is_lost_is_told(cluster, submitter):
+    submitter.start("--nnodes=1", "train.py")
+    [pod] = node_pods(cluster, 1)
+    cluster.run(pod)
+    eventually(lambda: len(cluster.of_kind("pods")) == 2, 30)
+    [store] = [each for each in cluster.of_kind("pods") if each not in cluster.nodes()]
+    cluster.end(store, 137)
+    gets = len(cluster.calls)
+    eventually(lambda: len(cluster.calls) > gets + 6, 30)
+    cluster.end(pod, 80, "dlrover-run: nobody answers")
+    code, _, err = submitter.finish()
+    assert code == 80
+    assert err.count("the store where the nodes meet has ended") == 1
+
+
 def test_an_api_server_that_fails_for_a_while_costs_the_job_nothing(cluster, submitter):
     submitter.start("--nnodes=1", "train.py")
     [pod] = node_pods(cluster, 1)
@@ -212,6 +227,21 @@ def test_an_api_server_that_fails_for_a_while_costs_the_job_nothing(cluster, sub
     assert code == 0, err
     assert err.count("no leader") == 1
     assert "the API server answers again" in err
+
+
+def test_a_machine_that_does_not_answer_is_told_with_what_to_do(cluster, submitter):
+    submitter.start("--nnodes=1", "train.py")
+    [pod] = node_pods(cluster, 1)
+    cluster.run(pod, "machine-7")
+    pod["metadata"]["deletionTimestamp"] = "2020-01-01T00:00:00Z"
+    gets = len(cluster.calls)
+    eventually(lambda: len(cluster.calls) > gets + 6, 30)
+    del pod["metadata"]["deletionTimestamp"]
+    cluster.end(pod, 0)
+    code, _, err = submitter.finish()
+    assert code == 0
+    assert err.count("its machine machine-7 does not answer") == 1
+    assert "kubectl delete node machine-7" in err
 
 
 def test_a_job_that_somebody_deletes_has_ended(cluster, submitter):
