@@ -230,6 +230,8 @@ class SlurmCluster:
             steps = [line.split()[0] for line in listed.splitlines() if line.split()[1:] == [agent]]
             for step in steps:
                 self.slurm.run("scancel", "--signal=TERM", step, deadline=_STOP_SECONDS)
+        except NoSuchJob:
+            pass  # what scancel says of a step that takes the signal to heart, and is gone
         except SlurmError as error:
             self.say(f"{error.message}; {agent} is killed instead")
             self.kill(agent)
