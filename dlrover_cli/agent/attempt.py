@@ -11,6 +11,7 @@ from dlrover_cli.agent.facts import is_collateral, worker_failure
 from dlrover_cli.agent.oom import OomKills, count_oom_kills
 from dlrover_cli.agent.progress import Activity
 from dlrover_cli.contracts import WorkerFailure
+from dlrover_cli.leash.client import Fenced, Unleashed
 from dlrover_cli.telemetry.events import Recorder
 from dlrover_cli.workers.api import WorkerExit, Workers
 from dlrover_cli.workers.beats import Beat, BeatPage, steps_done
@@ -167,14 +168,25 @@ class RunningAttempt:
             page.close()
 
     def _await_exits(self, inbox: Inbox, deadline: float) -> None:
-        while self.running:
-            match inbox.next(deadline):
-                case WorkerExit() as exit_:
-                    self.note(exit_)
-                case SignalReceived(signum=signal.SIGINT) | None:
-                    return
-                case _:
-                    pass  # whatever it is, the attempt is over
+        """What is said to the agent itself stays in the inbox: another attempt may follow."""
+        for_the_agent: list[object] = []
+        try:
+            while self.running:
+                observation = inbox.next(deadline)
+                match observation:
+                    case None:
+                        return
+                    case WorkerExit() as exit_:
+                        self.note(exit_)
+                    case SignalReceived() | Fenced() | Unleashed():
+                        for_the_agent.append(observation)
+                        if observation == SignalReceived(signal.SIGINT):
+                            return
+                    case _:
+                        pass  # whatever it is, the attempt is over
+        finally:
+            for observation in for_the_agent:
+                inbox.post(observation)
 
     def _report_stuck(self, pids: list[int]) -> None:
         if pids:

@@ -196,6 +196,17 @@ def test_a_restart_waits_for_a_stubborn_worker_no_longer_than_the_timeout(launch
     assert finished.duration < 30
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_workers_are_stopped_for_a_restart_ends_the_run(start, scripts, number):
+    script = takes_signals(scripts, stubborn=True, failing_rank=0)
+    running = start(["--shutdown-timeout=2", "--max-restarts=1", *TWO, script])
+    running.wait_for("rank 1 stays")
+    running.signal(number)
+    finished = running.finish()
+    assert finished.returncode == 128 + number, finished
+    assert {fact["attempt"] for fact in scripts.facts("start")} == {0}
+
+
 def test_a_timeout_of_zero_kills_at_once(start, scripts):
     running = all_ready(
         start(["--shutdown-timeout=0", *TWO, takes_signals(scripts, stubborn=True)])
