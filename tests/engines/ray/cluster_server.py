@@ -46,6 +46,16 @@ class Nodes:
         self._by_id |= {node.node_id: node for node in made}
         return list(self._by_id)
 
+    def wait_for(self, resource: str) -> bool:
+        """Until a node that somebody else has started is there, or for a minute."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            for row in self.cluster.global_state.node_table():
+                if row["Alive"] and resource in row["Resources"]:
+                    return True
+            time.sleep(0.1)
+        return False
+
     def raylet(self, node: str) -> int:
         pid: int = self._by_id[node].all_processes["raylet"][0].process.pid
         return pid
@@ -84,6 +94,8 @@ def main() -> None:
                 answer(nodes.add(count))
             case {"op": "lose", "node": node}:
                 answer(nodes.lose(node))
+            case {"op": "wait", "resource": resource}:
+                answer(nodes.wait_for(resource))
             case {"op": "lose_raylet", "node": node}:
                 answer(nodes.lose_raylet(node))
     nodes.cluster.shutdown()

@@ -64,6 +64,10 @@ class RayEngine:
     def add(self) -> None:
         self.ensure(len(self.nodes) + 1)
 
+    def wait_for(self, resource: str) -> None:
+        """Until some node offers it."""
+        assert self._ask(op="wait", resource=resource)
+
     def lose(self, node: str) -> float:
         """The machine is gone, with all that ran on it; when that was."""
         self.nodes.remove(node)

@@ -38,6 +38,7 @@ def node_elsewhere(jobs: RayJobs, tmp_path: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    jobs.engine.wait_for("elsewhere")
     yield "elsewhere"
     process.terminate()
     process.wait(20)
