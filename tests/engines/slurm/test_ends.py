@@ -9,7 +9,7 @@ from tests.engines.slurm.jobs import SlurmJob, SlurmJobs
 from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 AT_MOST = 10.0
 

@@ -9,7 +9,7 @@ from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
 from tests.harness.launcher import console_script
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 
 def sbatch(submit: SlurmJobs, launcher, *lines: str, options: tuple[str, ...] = ()) -> str:

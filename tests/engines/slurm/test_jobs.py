@@ -13,7 +13,7 @@ from tests.engines.slurm.jobs import STEPS, SlurmJobs
 from tests.harness.launcher import Finished, Launcher
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 JOB_FILE = """\
 train:

@@ -5,7 +5,7 @@ import pytest
 from tests.engines.slurm.engine import Slurm
 from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 EVERY_STEP = list(range(1, STEPS + 1))
 
