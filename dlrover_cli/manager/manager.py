@@ -97,6 +97,8 @@ class _State:
 
     nodes: tuple[Node, ...] = ()
     excluded: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+    """Nodes that have lost an agent."""
     relaunches: int = 0
     asked: set[str] = field(default_factory=set)
     """Nodes whose replacement was asked for and not answered yet."""
@@ -209,6 +211,7 @@ class Manager:
         if before != after:
             self._record("nodes", nodes=sorted(after), gone=sorted(before - after))
         self._state.excluded -= after - before  # as good as new
+        self._state.doubtful -= after - before
         for node in before - after:
             self._state.going.pop(node, None)
         for seat in self._roster.unfinished():
@@ -362,6 +365,7 @@ class Manager:
             case Meaning.REPLACE:
                 self._replace(seat, "a verdict wants it replaced", exclude=True)
             case Meaning.LOST:
+                self._state.doubtful.add(seat.node.id)
                 is_dead = seat.node.id not in {node.id for node in self._state.nodes}
                 self._replace(seat, "it is lost", exclude=is_dead)
 
@@ -393,7 +397,7 @@ class Manager:
             del state.going[name]
             state.excluded.discard(name)
         occupied = self._roster.occupied()
-        chosen = to_place(state.nodes, demand, state.excluded, occupied)
+        chosen = to_place(state.nodes, demand, state.excluded, occupied, state.doubtful)
         if not chosen and len(occupied) < demand.min_nodes:
             chosen = self._in_place(occupied)
         for node in chosen:

@@ -25,14 +25,20 @@ def fits(node: Node, wanted: Mapping[str, float]) -> bool:
 
 
 def to_place(
-    nodes: Sequence[Node], demand: Demand, excluded: Set[str], occupied: Set[str]
+    nodes: Sequence[Node],
+    demand: Demand,
+    excluded: Set[str],
+    occupied: Set[str],
+    doubtful: Set[str] = frozenset(),
 ) -> list[Node]:
     """Where to start agents now.
 
     A job does not start before its minimum can be had at once. Once it runs, each node that comes
-    is taken, up to the maximum; what is left over is a spare.
+    is taken, up to the maximum; what is left over is a spare. The doubtful ones come last: an
+    agent was lost there, and the engine may be about to notice that the node is too.
     """
     free = [node for node in usable(nodes, demand, excluded) if node.id not in occupied]
+    free.sort(key=lambda node: node.id in doubtful)
     room = demand.max_nodes - len(occupied)
     if not occupied and len(free) < demand.min_nodes:
         return []

@@ -1,8 +1,8 @@
 """Manages a job on make-believe nodes, as `dlrover-run --platform=…` does on real ones.
 
 Arguments: a JSON object (`Orders`), then those of `dlrover-run`. It takes orders about its nodes,
-one per line, from a fifo: `add_node n3`, `lose_node n1`, `forget_node n1`, `kill_agent n1`,
-`freeze_agent n1`.
+one per line, from a fifo: `add_node n3`, `lose_node n1`, `crash_node n1`, `forget_node n1`,
+`kill_agent n1`, `freeze_agent n1`.
 """
 
 import json

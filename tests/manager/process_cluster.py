@@ -61,7 +61,7 @@ class ProcessCluster:
 
     def kill(self, agent: str) -> None:
         with suppress(KeyError):
-            kill_tree(self._running[agent][1])
+            end_tree(freeze_tree(self._running[agent][1]))
 
     def close(self) -> None:
         for agent in list(self._running):
@@ -76,10 +76,16 @@ class ProcessCluster:
         self._tell()
 
     def lose_node(self, name: str) -> None:
-        """All that runs there ends at once, and the engine notices."""
+        """The engine notices that the node is gone, with all that runs there."""
+        trees = [freeze_tree(self._running[agent][1]) for agent in self._agents_on(name)]
+        self.forget_node(name)
+        for tree in trees:
+            end_tree(tree)
+
+    def crash_node(self, name: str) -> None:
+        """All that runs there ends at once, and the engine has not noticed yet."""
         for agent in self._agents_on(name):
             self.kill(agent)
-        self.forget_node(name)
 
     def forget_node(self, name: str) -> None:
         """The engine says that the node is gone, while its agents live on."""
@@ -110,13 +116,17 @@ class ProcessCluster:
         self._post(AgentEnded(agent, code))
 
 
-def kill_tree(pid: int) -> None:
-    """A process and all below it; stopped first, so that nobody sees another one end."""
+def freeze_tree(pid: int) -> list[int]:
+    """Stop a process and all below it, so that nobody sees another one end."""
     tree = [pid]
     for each in tree:
         with suppress(OSError):
             os.kill(each, signal.SIGSTOP)
             tree += _children(each)
+    return tree
+
+
+def end_tree(tree: Sequence[int]) -> None:
     for each in tree:
         with suppress(OSError):
             os.kill(each, signal.SIGKILL)

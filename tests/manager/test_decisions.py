@@ -45,10 +45,13 @@ def placed(
     most: int,
     excluded: str = "",
     occupied: str = "",
+    doubtful: str = "",
     **wanted: float,
 ) -> str:
     demand = Demand(least, most, wanted)
-    return "".join(n.id for n in to_place(there, demand, set(excluded), set(occupied)))
+    return "".join(
+        n.id for n in to_place(there, demand, set(excluded), set(occupied), set(doubtful))
+    )
 
 
 def test_a_job_starts_once_its_minimum_can_be_had() -> None:
@@ -62,6 +65,11 @@ def test_nodes_beyond_the_maximum_are_spares() -> None:
 
 def test_whoever_is_lost_is_replaced_by_a_spare_that_is_not_excluded() -> None:
     assert placed(nodes("a", "b", "c"), 2, 2, excluded="b", occupied="a") == "c"
+
+
+def test_where_an_agent_was_lost_is_the_last_choice_but_one() -> None:
+    assert placed(nodes("a", "b", "c"), 2, 2, occupied="a", doubtful="b") == "c"
+    assert placed(nodes("a", "b"), 2, 2, occupied="a", doubtful="b") == "b"
 
 
 def test_a_running_job_takes_every_node_that_comes() -> None:

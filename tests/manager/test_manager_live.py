@@ -158,6 +158,16 @@ class TestLostNode:
         assert answer["problem"] == "no extension replaces nodes"
         assert_nothing_is_lost(job)
 
+    def test_a_spare_is_taken_before_the_engine_has_noticed(self, manage: JobStarter) -> None:
+        job = manage("n1 n2 n3")
+        job.wait_for_steps(attempt=0, ranks=2)
+        job.order("crash_node n2")
+        job.wait_for_steps(attempt=1, ranks=2)
+        job.order("forget_node n2")
+        assert job.finish().returncode == 0
+        assert job.placed() == ["n1", "n2", "n3"]
+        assert len(job.events("replacing")) == 1
+
     def test_one_that_returns_is_used_again(self, manage: JobStarter) -> None:
         job = manage("n1 n2")
         job.wait_for_steps(attempt=0, ranks=2)
