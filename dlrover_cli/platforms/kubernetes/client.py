@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from dlrover_cli.platforms.kubernetes.faults import gave_no_answer, refused, unreachable
+from dlrover_cli.platforms.kubernetes.faults import (
+    KubernetesError,
+    gave_no_answer,
+    refused,
+    unreachable,
+)
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -73,7 +78,7 @@ class Client:
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """An object; None if there is none."""
-        return self._or_none(lambda: self._json("GET", "get", kind, namespace, name))
+        return self._found("GET", "get", kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str, selector: str) -> list[Json]:
         """All objects with these labels."""
@@ -90,8 +95,7 @@ class Client:
         }
         if grace is not None:
             body["gracePeriodSeconds"] = max(0, round(grace))
-        call = lambda: self._json("DELETE", "delete", kind, namespace, name, body=body)  # noqa: E731
-        return self._or_none(call) is not None
+        return self._found("DELETE", "delete", kind, namespace, name, body=body) is not None
 
     def evict(self, namespace: str, pod: str) -> bool:
         """Take a pod from its node, at no cost for its job; False if there is none.
@@ -103,8 +107,8 @@ class Client:
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
         }
-        call = lambda: self._json("POST", "evict", POD, namespace, pod, "eviction", body=body)  # noqa: E731
-        return self._or_none(call) is not None
+        answer = self._found("POST", "evict", POD, namespace, pod, "eviction", body=body)
+        return answer is not None
 
     def logs(self, namespace: str, pod: str, container: str, since: str | None) -> "LogStream":
         """What a container prints from now on, with its times, or after ``since``."""
@@ -119,11 +123,20 @@ class Client:
             raise refused("read the logs of", POD, namespace, pod, response.status, body)
         return LogStream(response.response)
 
-    def _or_none(self, call: Callable[[], Json]) -> Json | None:
+    def _found(
+        self,
+        method: str,
+        verb: str,
+        kind: Kind,
+        namespace: str,
+        *below: str,
+        body: Json | None = None,
+    ) -> Json | None:
+        """The answer; None if what it is about is not there."""
         try:
-            return call()
-        except Exception as error:
-            if getattr(error, "status", None) == 404:
+            return self._json(method, verb, kind, namespace, *below, body=body)
+        except KubernetesError as error:
+            if error.status == 404:
                 return None
             raise
 

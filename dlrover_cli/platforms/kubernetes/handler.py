@@ -29,7 +29,7 @@ class KubernetesHandler(AbstractJobHandler):
         self.run_directory = run_directory
 
     def keep_logs(self) -> None:
-        """Of the process that submitted the job: its `wait` writes what the pods print."""
+        """Of the process that submitted the job: waiting for its end writes what pods print."""
         self._keeps_logs = True
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
@@ -42,7 +42,7 @@ class KubernetesHandler(AbstractJobHandler):
             return JobResult(written.exit_code, written.reason)
         objects = self._objects()
         logs = None
-        if self._keeps_logs:
+        if self._keeps_logs and timeout is None:  # who only looks would write lines twice
             nodes = Path(self.run_directory) / "nodes"
             nodes.mkdir(mode=0o700, exist_ok=True)
             logs = PodLogs(objects.client, objects.request.namespace, nodes, show_nothing, _say)

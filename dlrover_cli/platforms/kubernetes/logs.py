@@ -100,6 +100,8 @@ class PodLogs:
             self._open[pod] = stream
         mark.begin()
         try:
+            if self._is_closing.is_set():  # which did not see this stream any more
+                return True
             for line in stream:
                 moment, _, text = line.partition(b" ")
                 if mark.is_new(moment):

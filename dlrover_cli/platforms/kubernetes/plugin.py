@@ -1,7 +1,7 @@
 """kubernetes × torch: a job file's torch job as a Job, a CronJob, or a Job of Volcano."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ from dlrover_cli.platforms.kubernetes.names import stem_of
 from dlrover_cli.platforms.kubernetes.objects import RunObjects, delete_command
 from dlrover_cli.platforms.kubernetes.request import Request, request_of
 from dlrover_cli.platforms.kubernetes.schedule import cron_of
+
+Places = Callable[[str], str]
+"""From a property to where it stands, for complaints."""
 
 
 class KubernetesPlatform(AbstractPlatform):
@@ -144,7 +147,7 @@ def _delete(objects: RunObjects, grace: float | None) -> None:
         )
 
 
-def _settings_of(config: BaseJobConfig, directory: Path, where: Any) -> LaunchSettings:
+def _settings_of(config: BaseJobConfig, directory: Path, where: Places) -> LaunchSettings:
     """What the job says, and for all else the environment, a config file there, and defaults."""
     properties = {key: each for key, each in config.properties.items() if key != "env"}
     if config.resources and properties.get("resources") is None:
@@ -178,7 +181,7 @@ def _flags_of(options: tuple[str, ...]) -> dict[str, object]:
     return found
 
 
-def _variables(config: BaseJobConfig, where: Any) -> dict[str, str]:
+def _variables(config: BaseJobConfig, where: Places) -> dict[str, str]:
     given = config.properties.get("env") or {}
     hint = 'Write it like this: env: {NAME: "value"}'
     if not isinstance(given, Mapping):

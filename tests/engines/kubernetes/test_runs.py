@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,28 @@ def test_logs_go_on_where_the_connection_broke(cluster, tmp_path):
     cluster.end(pod, 0)
     logs.finish(20)
     assert shown == [b"one", b"two"]
+
+
+def test_closing_does_not_wait_for_pods_that_print_nothing(cluster, tmp_path):
+    from dlrover_cli.config.settings import LaunchSettings
+    from dlrover_cli.platforms.kubernetes.connecting import connect
+    from dlrover_cli.platforms.kubernetes.logs import PodLogs, show_nothing
+    from dlrover_cli.platforms.kubernetes.objects import RunObjects
+    from dlrover_cli.platforms.kubernetes.request import request_of
+
+    client = connect(os.environ)
+    request = request_of(LaunchSettings(training_script="t.py", k8s_image="t", nnodes="3"))
+    RunObjects(client, request, "r-1").create()
+    (tmp_path / "nodes").mkdir()
+    for pause in (0.0, 0.0, 0.01, 0.05, 0.2):  # the streams are in different states of beginning
+        logs = PodLogs(client, "default", tmp_path / "nodes", show_nothing, print)
+        for pod in cluster.nodes():
+            cluster.run(pod)
+            logs.follow(pod["metadata"]["name"], is_over=False)
+        time.sleep(pause)
+        begin = time.monotonic()
+        logs.close()
+        assert time.monotonic() - begin < 4.0
 
 
 def _events(runs: Path) -> str:
