@@ -4,6 +4,7 @@ import pytest
 
 from tests.engines.slurm.engine import Slurm
 from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
+from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
@@ -31,6 +32,7 @@ def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJ
     attempt = job.wait_for_gate(ranks=2)
     slurm.lose_node("n2")
     assert job.wait_for_gate(ranks=1) == attempt + 1
+    eventually(lambda: slurm.states()["n2"].startswith("down"), 60, what="a dead node")
     slurm.start_node("n2")
     assert job.wait_for_gate(ranks=2) == attempt + 2
     job.go()
@@ -42,6 +44,8 @@ def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJ
     assert {fact["node"] for fact in job.started(attempt + 2)} == {"n1", "n2"}
     assert job.result["attempts"] == attempt + 3
     assert [event["node"] for event in job.events("agent_lost")] == ["n2"]
+    # Slurm had taken the node out of the allocation: it came back with a job of its own.
+    assert [event["instead_of"] for event in job.events("node_requested")] == [["n2"]]
 
 
 def test_a_job_goes_on_on_a_spare_when_a_node_dies(submit: SlurmJobs, slurm: Slurm):
