@@ -167,6 +167,12 @@ class RayJobs:
         node: str = placed["node"]
         return node
 
+    def output_of(self, rank: int, attempt: int) -> str:
+        """Its stdout, from the run directory."""
+        pattern = f"nodes/*/logs/attempt_{attempt}/{rank}/stdout.log"
+        [path] = self.run_directory().glob(pattern)
+        return path.read_text()
+
     def assert_nothing_left(self, running: Running, since: float, within: float = 10.0) -> None:
         """Neither processes of the job, nor actors that hold what it needed."""
         left = within - (time.monotonic() - since)

@@ -12,10 +12,6 @@ from tests.harness.launcher import Running
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 
-def terminate(running: Running) -> None:
-    running.signal(signal.SIGTERM)
-
-
 def type_ctrl_c(running: Running) -> None:
     running.type(b"\x03")
 
@@ -27,7 +23,6 @@ def kill(running: Running) -> None:
 @pytest.mark.parametrize(
     "end, code",
     [
-        pytest.param(terminate, 128 + signal.SIGTERM, id="sigterm"),
         pytest.param(type_ctrl_c, 128 + signal.SIGINT, id="ctrl-c"),
         pytest.param(kill, -signal.SIGKILL, id="kill-9"),
     ],

@@ -1,5 +1,6 @@
 """Nodes that go and come while a training runs."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_training_goes_on_on_a_spare_when_a_node_is_killed(jobs: RayJobs, tmp_pa
     assert [each["attempt"] for each in jobs.events("round")] == [0, 1]
     assert len(jobs.events("agent_placed")) == 3
     assert result_of_two_attempts(jobs)
+    # Every rank of both attempts is in the run directory, and was shown; Ray's own words were not.
+    assert "rank 1 of 2 goes on after step 0" in jobs.output_of(rank=1, attempt=0)
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 goes on after step" in jobs.output_of(rank, attempt=1)
+        assert f"rank {rank} of 2 goes on after step 0" in finished.stdout
+    assert "raylet" not in finished.stdout
 
 
 def result_of_two_attempts(jobs: RayJobs) -> bool:
@@ -88,8 +95,11 @@ def test_a_job_grows_when_a_node_joins_and_nothing_is_left_when_it_is_stopped(jo
     jobs.engine.add()
     jobs.wait_for_step(running, 3, where=lambda step: step.world == 3)
     run = jobs.run_directory().name
+    since = time.monotonic()
     stopped = jobs.job("stop", run)
     assert stopped.returncode == 0, stopped
+    jobs.assert_nothing_left(running, since)
+    jobs.wait_until_free()
     finished = running.finish(10)
     assert finished.returncode == 128 + 15, finished
     assert "KILLED" in jobs.job("list", "--all").stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engines.ray.engine import RayEngine
 from tests.engines.ray.jobs import RayJobs
 from tests.harness.processes import TOKEN_VARIABLE
 from tests.harness.waiting import eventually
@@ -15,39 +16,40 @@ from tests.harness.waiting import eventually
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 
-@pytest.fixture
-def node_elsewhere(jobs: RayJobs, tmp_path: Path) -> Iterator[str]:
-    """A node where the state directory is another one, and empty; its resource is `elsewhere`."""
-    state = tmp_path / "state"
-    state.mkdir()
+@pytest.fixture(scope="module")
+def hidden(ray_engine: RayEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that is another one, and empty, on the node whose resource is `elsewhere`."""
+    hidden = tmp_path_factory.mktemp("hidden")
     start = (
-        "mount -t tmpfs none " + str(state) + " && exec ray start --block --num-cpus=1 "
+        "mount -t tmpfs none " + str(hidden) + " && exec ray start --block --num-cpus=1 "
         "--node-ip-address=127.0.0.1 --object-store-memory=80000000 "
-        """--resources='{"elsewhere": 1}' --address=""" + jobs.engine.address
+        """--resources='{"elsewhere": 1}' --address=""" + ray_engine.address
     )
     environ = {
         **os.environ,
-        **jobs.engine.environ(),
-        TOKEN_VARIABLE: jobs.engine.token,
-        "PATH": f"{jobs.engine.programs}:{os.environ['PATH']}",
+        **ray_engine.environ(),
+        TOKEN_VARIABLE: ray_engine.token,
+        "PATH": f"{ray_engine.programs}:{os.environ['PATH']}",
     }
     process = subprocess.Popen(
-        ["unshare", "-m", *jobs.engine.command("sh", "-c", start)],
+        ["unshare", "-m", *ray_engine.command("sh", "-c", start)],
         env=environ,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    jobs.engine.wait_for("elsewhere")
-    yield "elsewhere"
+    ray_engine.wait_for("elsewhere")
+    yield hidden
     process.terminate()
     process.wait(20)
 
 
 def test_output_and_events_are_brought_over_from_a_node_without_the_run_directory(
-    jobs: RayJobs, node_elsewhere: str
+    jobs: RayJobs, hidden: Path
 ):
-    running = jobs.start("--nnodes=1", f"--resources={node_elsewhere}=1", steps=8)
+    jobs.state = hidden / "dlrover"
+    environ = {"XDG_STATE_HOME": str(hidden)}
+    running = jobs.start("--nnodes=1", "--resources=elsewhere=1", steps=8, env=environ)
     finished = running.finish(90)
     assert finished.returncode == 0, finished
     [node] = [p for p in (jobs.run_directory() / "nodes").iterdir() if p.name != "manager"]
@@ -63,27 +65,14 @@ def test_output_and_events_are_brought_over_from_a_node_without_the_run_director
     eventually(lambda: not list(Path("/tmp").glob("dlrover-*/" + jobs.run_directory().name)), 5)
 
 
-def test_a_node_without_the_script_is_named(jobs: RayJobs, tmp_path: Path, node_elsewhere: str):
-    """The script is in the state directory, which that node does not have."""
-    script = tmp_path / "state" / "train.py"
+def test_a_node_without_the_script_is_named(jobs: RayJobs, hidden: Path):
+    script = hidden / "train.py"
     script.write_text("raise SystemExit('never started')")
     finished = jobs.run(
-        *jobs.launcher("--platform=ray", f"--resources={node_elsewhere}=1", str(script))
+        *jobs.launcher("--platform=ray", "--resources=elsewhere=1", str(script))
     ).finish(90)
     assert finished.returncode == 1, finished
     assert f"there is no {script}, or it cannot be read" in finished.stderr
     assert "on node " in finished.stderr
     assert "hint: the interpreter, the current directory and the script" in finished.stderr
     assert jobs.result()["outcome"] == "failed"
-
-
-def test_ranks_of_all_nodes_are_in_the_run_directory_and_on_stdout(jobs: RayJobs):
-    finished = jobs.start("--nnodes=2", steps=3).finish(90)
-    assert finished.returncode == 0, finished
-    said = {path.read_text() for path in jobs.run_directory().glob("nodes/*/logs/*/*/stdout.log")}
-    assert said == {f"rank {rank} of 2 goes on after step 0\n" for rank in (0, 1)}
-    for rank in (0, 1):
-        assert f"rank {rank} of 2 goes on after step 0" in finished.stdout
-    assert "raylet" not in finished.stdout
-    shown = jobs.job("logs", jobs.run_directory().name)
-    assert "[rank 1] rank 1 of 2 goes on after step 0" in shown.stdout, shown
