@@ -81,7 +81,7 @@ def node_request(settings: LaunchSettings) -> dict[str, str | None]:
         "nodes": "1",
         **_needs(settings, given),
         "output": "/dev/null",
-        "no-requeue": None,
+        "requeue": None,
         **given,
     }
 

@@ -108,11 +108,10 @@ class NodeRequests:
             post(Relaunched(asked, (), problem))
 
     def _request(self, nodes: Sequence[Node]) -> str:
-        # A dead node is not avoided: it is welcome as soon as Slurm has it again. Those that we
-        # have are, since Slurm may share out what is left of them.
-        known = self._bad | self._members.usable_nodes()
-        listed = self._slurm.nodes(",".join(sorted(known)))
-        avoided = sorted(each.name for each in listed if not each.is_gone)
+        # All that live are avoided: the bad ones, and those that we have, since Slurm may share out
+        # what is left of them. A dead one is not: it is welcome as soon as it is back. Should Slurm
+        # send the request there before it knows, it finds out and puts it back into the queue.
+        avoided = sorted(self._members.usable_nodes())
         options = dict(self._options)
         exclude = ",".join(filter(None, (options.pop("exclude", None), *avoided)))
         if exclude:

@@ -141,7 +141,7 @@ def test_one_more_node_is_asked_for_as_the_others_were():
         "job-name": "train-node",
         "nodes": "1",
         "output": "/dev/null",
-        "no-requeue": None,
+        "requeue": None,
         "partition": "gpu",
         "gres": "gpu:8",
         "time": "1-00:00:00",
