@@ -38,7 +38,7 @@ def bash(*words: str, **environ: str) -> list[str]:
 
 def test_commands_are_completed() -> None:
     assert bash("s") == ["submit", "show", "stop"]
-    assert bash("plugins", "") == ["list"]
+    assert bash("plugins", "") == ["list", "check"]
 
 
 def test_options_and_choices_are_completed() -> None:
