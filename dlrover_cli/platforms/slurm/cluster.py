@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlrover_cli.manager.cluster import AgentEnded, AgentUnseen, Node, NodesChanged, Post
-from dlrover_cli.platforms.slurm.commands import JobFacts, NodeFacts, NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import JobFacts, NoSuchJob, Slurm, SlurmError
 from dlrover_cli.platforms.slurm.meaning import time_limit_is_near
 from dlrover_cli.platforms.slurm.probing import answering
+from dlrover_cli.platforms.slurm.steps import SLURM_FAILED, node_of, srun, srun_environ
 
 LOOK_SECONDS = 2.0
-_SLURM_FAILED = 199
-"""What srun exits with if it is Slurm that failed, and not the agent."""
 _STOP_SECONDS = 10.0
 _CLOSE_SECONDS = 12.0
 
@@ -77,7 +76,7 @@ class SlurmCluster:
         job_id = node.envs.get("SLURM_JOB_ID", self.job_id)
         process = subprocess.Popen(
             [*srun(job_id, node.id, agent, binds=self.binds), *argv],
-            env=_srun_environ(environ, is_elsewhere=job_id != self.job_id),
+            env=srun_environ(environ, is_elsewhere=job_id != self.job_id),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is the manager's to deal with
         )
@@ -200,7 +199,7 @@ class SlurmCluster:
         code = running.process.wait()
         with self._lock:
             self._running.pop(agent, None)
-        was_slurm = code in (_SLURM_FAILED, -signal.SIGKILL) or (
+        was_slurm = code in (SLURM_FAILED, -signal.SIGKILL) or (
             code == 0 and not self._has_succeeded(agent)
         )
         if (was_slurm or running.is_given_up) and not self._closed.is_set():
@@ -235,38 +234,6 @@ class SlurmCluster:
         except SlurmError as error:
             self.say(f"{error.message}; {agent} is killed instead")
             self.kill(agent)
-
-
-def srun(job_id: str, node: str, name: str, *, binds: bool = False) -> list[str]:
-    """The step of one agent: nothing that befalls another one ends it."""
-    return [
-        *("srun", f"--jobid={job_id}", f"--job-name={name}"),
-        *("--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap"),
-        *("--no-kill", "--kill-on-bad-exit=0", "--wait=0"),
-        *("--mpi=none", "--export=ALL", "--quiet"),
-        *(["--cpu-bind=none"] if binds else []),
-    ]
-
-
-def _srun_environ(environ: Mapping[str, str], *, is_elsewhere: bool) -> dict[str, str]:
-    """What srun goes by; in another job than our own, what Slurm says of ours would mislead it."""
-    kept = {
-        name: text
-        for name, text in environ.items()
-        if not is_elsewhere or not name.startswith("SLURM_") or name == "SLURM_CONF"
-    }
-    return {**kept, "SLURM_EXIT_ERROR": str(_SLURM_FAILED)}
-
-
-def node_of(facts: NodeFacts, job_id: str) -> Node:
-    """All nodes of a test may share one hostname: Slurm's name of it is what counts."""
-    return Node(
-        facts.name,
-        facts.name,
-        facts.address,
-        {"cpu": facts.cpus, "memory": facts.memory_mb * 2**20},
-        {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": facts.name},
-    )
 
 
 def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:

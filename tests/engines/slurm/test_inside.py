@@ -1,12 +1,16 @@
 """Inside of the user's own batch script: with srun, and as the manager of its allocation."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
 from tests.harness.launcher import console_script
+from tests.harness.processes import is_alive
+from tests.harness.scripts import Scripts
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -62,6 +66,21 @@ def test_a_requeued_script_of_ones_own_goes_on_with_its_run(submit: SlurmJobs, l
     assert result["attempts"] == 2
     assert checkpoint.read_text() == str(STEPS)
     assert _states(run)[-1] == "FINISHED"
+
+
+def test_a_manager_that_is_killed_takes_its_agents_with_it(submit: SlurmJobs, launcher):
+    """The allocation is the user's own, and stays."""
+    command = f"{console_script('dlrover-run')} --platform=slurm --nnodes=2 {submit.training()}"
+    pid = submit.directory / "pid"
+    job_id = sbatch(submit, launcher, f"{command} & echo $! > {pid}; wait; exec sleep 100")
+    checkpoint = submit.directory / "checkpoint"
+    eventually(lambda: checkpoint.exists() and checkpoint.read_text() == str(GATE), 90)
+    workers = [fact["pid"] for fact in Scripts(submit.directory).facts("start")]
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    eventually(lambda: not any(map(is_alive, workers)), 10, what="the end of the workers")
+    steps = ("squeue", "--steps", "--noheader", f"--jobs={job_id}", "--format=%i")
+    eventually(lambda: submit.slurm.run(*steps).split() == [f"{job_id}.batch"], 10, interval=0.2)
+    submit.slurm.run("scancel", job_id)
 
 
 def _states(run: Path) -> list[str]:
