@@ -176,7 +176,7 @@ class TestInstalled:
 
     def test_those_of_this_project_are_announced_as_anybodys(self) -> None:
         names = {each.name for each in installed_plugins() if each.distribution == "dlrover-cli"}
-        assert names == {"local-cmd_line", "local-python", "local-torch"}
+        assert {"local-cmd_line", "local-python", "local-torch"} <= names
 
     def test_a_name_that_says_the_pair_spares_importing_the_others(
         self, install: Callable[..., None], user: UserCode
@@ -248,7 +248,8 @@ class TestInstalled:
         install(good="rover:MoonRover", bad="nowhere:Plugin")
         error = refused(lambda: find("moon", "rovre"))
         assert error.message.startswith("there is no engine 'rovre'; there are plugins for: ")
-        assert "moon/rover; not loaded, as `dlrover-job plugins list` explains: " in error.message
+        assert "moon/rover" in error.message
+        assert "not loaded, as `dlrover-job plugins list` explains: bad" in error.message
         assert "bad" in error.message.rpartition(": ")[2].split(", ")
         assert error.hint == "did you mean moon/rover?"
 
