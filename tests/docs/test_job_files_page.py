@@ -16,6 +16,8 @@ from dlrover_cli.platforms.local.local_job import COMMON_PROPERTIES
 from tests.docs.console import Block, prepare, read_page, run_block
 from tests.harness.launcher import Finished
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 ROOT = Path(__file__).parents[2]
 PAGE = read_page(ROOT / "docs" / "job-files.md")
 EXAMPLES = ROOT / "examples" / "jobs"

@@ -13,6 +13,8 @@ from dlrover_cli.jobs.plugins import GROUP
 from tests.docs.console import Block, prepare, read_page, run_block
 from tests.harness.launcher import Finished
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 ROOT = Path(__file__).parents[2]
 PAGE = read_page(ROOT / "docs" / "job-plugins.md")
 EXAMPLES = ROOT / "examples" / "job_tutorial"

@@ -16,6 +16,8 @@ from tests.cli.test_job_list import past_run
 from tests.docs.console import Block, prepare, read_page, run_block
 from tests.harness.launcher import Finished
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 ROOT = Path(__file__).parents[2]
 PAGE = read_page(ROOT / "docs" / "jobs.md")
 

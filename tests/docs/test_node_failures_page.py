@@ -4,8 +4,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.harness.launcher import LaunchSession, Running
 from tests.manager.managed_job import JobStarter
+
+pytestmark = pytest.mark.full  # real jobs, one after the other
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "node-failures.md").read_text()

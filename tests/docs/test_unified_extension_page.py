@@ -16,6 +16,8 @@ from tests.docs.console import Block, prepare, read_page, run_block
 from tests.docs.test_job_plugins_page import PIP
 from tests.harness.launcher import Finished
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 ROOT = Path(__file__).parents[2]
 PAGE = read_page(ROOT / "docs" / "unified-extension.md")
 EXAMPLES = ROOT / "examples" / "unified_extension"

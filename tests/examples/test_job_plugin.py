@@ -12,6 +12,8 @@ import pytest
 
 from tests.harness.launcher import Finished
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "job_plugin"
 PROGRAM = str(Path(sys.executable).parent / "dlrover-job")
 MAKE = shutil.which("make")

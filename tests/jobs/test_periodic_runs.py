@@ -8,6 +8,8 @@ from dlrover_cli.jobs.periodic import Schedule
 from tests.harness.waiting import eventually
 from tests.jobs.submitted import PATIENCE, Jobs, SubmittedRun, play, shell
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 SOON = {"interval": 0.1}
 TURN = ["STARTING", "RUNNING", "STOPPING", "PENDING"]
 

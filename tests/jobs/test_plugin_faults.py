@@ -5,6 +5,8 @@ import pytest
 from dlrover_cli.contracts.run_states import RunState
 from tests.jobs.submitted import Jobs, play
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 
 class TestWhatFails:
     @pytest.mark.parametrize("action", ["raise", "exit", "wrong"])

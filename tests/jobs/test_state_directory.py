@@ -13,6 +13,8 @@ from dlrover_cli.contracts.run_states import RunState
 from tests.harness.waiting import eventually
 from tests.jobs.submitted import PATIENCE, Jobs, assert_private, play, shell
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 is_root = pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
 
 

@@ -20,6 +20,8 @@ from tests.harness.processes import descendants_and_orphans
 from tests.harness.waiting import eventually
 from tests.plugins.user_code import forgetting_imports
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 TUTORIAL = Path(__file__).parents[2] / "examples" / "job_tutorial"
 PROGRAM = str(Path(sys.executable).parent / "dlrover-job")
 

@@ -12,6 +12,8 @@ import pytest
 from tests.harness.launcher import Finished
 from tests.manager.managed_job import JobStarter
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 PYPROJECT = """\
 [build-system]
 requires = ["setuptools>=70.1"]

@@ -257,6 +257,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.full
 class TestVerdicts:
     def test_node_excludes_the_node_and_takes_a_spare(
         self, manage: JobStarter, calls: Calls
@@ -352,6 +353,7 @@ class TestVerdicts:
         assert [event["exit_code"] for event in job.events("agent_ended")] == [7, 7]
 
 
+@pytest.mark.full
 class TestEnding:
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
     def test_a_signal_to_the_manager_ends_everything(

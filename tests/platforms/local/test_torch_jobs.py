@@ -14,6 +14,8 @@ from tests.harness.processes import is_alive
 from tests.harness.waiting import eventually
 from tests.platforms.local.running_job import LocalJobs, LocalRun
 
+pytestmark = pytest.mark.full  # real jobs, one after the other
+
 TORCH = LocalTorchPlugin()
 
 
