@@ -10,7 +10,6 @@ from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.config.resolve import resolve_settings
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.contracts.jobs import (
-    AbstractEngine,
     AbstractJob,
     AbstractJobPlugin,
     AbstractPlatform,
@@ -23,6 +22,7 @@ from dlrover_cli.contracts.jobs import (
 from dlrover_cli.errors import ConfigError, LaunchError
 from dlrover_cli.exit_codes import from_signal
 from dlrover_cli.jobs.job_config import property_places
+from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.kubernetes.connecting import connect
 from dlrover_cli.platforms.kubernetes.ending import Ending, ending_of, pod_end
 from dlrover_cli.platforms.kubernetes.handler import (
@@ -45,14 +45,6 @@ class KubernetesPlatform(AbstractPlatform):
     @staticmethod
     def platform() -> str:
         return "kubernetes"
-
-
-class TorchEngine(AbstractEngine):
-    """A PyTorch script, run by launchers of this project."""
-
-    @staticmethod
-    def engine() -> str:
-        return "torch"
 
 
 class KubernetesTorchConfig(BaseJobConfig):

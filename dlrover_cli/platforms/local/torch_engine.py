@@ -1,6 +1,5 @@
 """local × torch: this project's launcher, with every setting of `dlrover-run` as a property."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,9 +9,11 @@ from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.config.resolve import resolve_settings
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.config.sources import SourceKind
-from dlrover_cli.contracts.jobs import AbstractEngine, AbstractJob, BaseJobConfig
+from dlrover_cli.contracts.jobs import AbstractJob, BaseJobConfig
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import VARIABLE as GIVEN_RUN_VARIABLE
+from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.local.local_job import (
     SHUTDOWN_TIMEOUT,
     LocalJob,
@@ -26,14 +27,6 @@ _OF_INTEREST = ("redirects", "tee", "shutdown_timeout")
 _TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _MARGIN = 15.0
 """Seconds that the launcher has for itself after its workers' shutdown timeout."""
-
-
-class TorchEngine(AbstractEngine):
-    """A PyTorch script, run by the launcher of this project."""
-
-    @staticmethod
-    def engine() -> str:
-        return "torch"
 
 
 class LocalTorchConfig(BaseJobConfig):
@@ -73,8 +66,8 @@ class LocalTorchPlugin(LocalPlugin):
 
     def environment(self, job: LocalJob) -> dict[str, str]:
         context = job.job_context
-        given_run = {"run_id": context.run_id, "run_directory": context.run_directory}
-        return super().environment(job) | {GIVEN_RUN_VARIABLE: json.dumps(given_run)}
+        given = GivenRun(context.run_id, context.run_directory)
+        return super().environment(job) | {GIVEN_RUN_VARIABLE: given.to_json()}
 
     @contextmanager
     def output(self, job: LocalJob) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.contracts.jobs import (
-    AbstractEngine,
     AbstractJob,
     AbstractJobPlugin,
     AbstractPlatform,
@@ -27,6 +26,7 @@ from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import VARIABLE as GIVEN_RUN_VARIABLE
 from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.ray.connecting import LOCAL
 from dlrover_cli.platforms.ray.submission import (
     RayJobHandler,
@@ -49,14 +49,6 @@ class RayPlatform(AbstractPlatform):
     @staticmethod
     def platform() -> str:
         return "ray"
-
-
-class RayTorchEngine(AbstractEngine):
-    """A PyTorch script, run by the launcher of this project."""
-
-    @staticmethod
-    def engine() -> str:
-        return "torch"
 
 
 class RayTorchConfig(BaseJobConfig):
@@ -153,8 +145,8 @@ class RayTorchPlugin(AbstractJobPlugin):
     def platform(self) -> type[RayPlatform]:
         return RayPlatform
 
-    def engine(self) -> type[RayTorchEngine]:
-        return RayTorchEngine
+    def engine(self) -> type[TorchEngine]:
+        return TorchEngine
 
     def environment(self, job: RayTorchJob) -> dict[str, str]:
         """What the launcher gets besides the head's own: our variables, and those of the job."""

@@ -16,7 +16,6 @@ from dlrover_cli.config.resolve import resolve_settings
 from dlrover_cli.config.settings import SETTINGS, Kind, LaunchSettings, Setting
 from dlrover_cli.config.values import shown
 from dlrover_cli.contracts.jobs import (
-    AbstractEngine,
     AbstractJob,
     AbstractJobHandler,
     AbstractJobPlugin,
@@ -31,6 +30,7 @@ from dlrover_cli.contracts.jobs import (
 from dlrover_cli.errors import ConfigError, LaunchError
 from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.slurm.batch import Batch
 from dlrover_cli.platforms.slurm.commands import (
     JobFacts,
@@ -53,14 +53,6 @@ class SlurmPlatform(AbstractPlatform):
     @staticmethod
     def platform() -> str:
         return "slurm"
-
-
-class TorchEngine(AbstractEngine):
-    """A PyTorch script, run by the launcher of this project."""
-
-    @staticmethod
-    def engine() -> str:
-        return "torch"
 
 
 class SlurmTorchConfig(BaseJobConfig):
