@@ -16,6 +16,10 @@ from tests.harness.waiting import eventually
 PRELUDE = """
 import os, signal, sys, time
 HERE = sys.argv[1]
+END = time.monotonic() + 60  # nobody is to outlive a test that has failed to end him
+
+def goes_on():
+    return time.monotonic() < END
 
 def ready(name):
     with open(f"{HERE}/{name}.part", "w") as file:
@@ -30,8 +34,8 @@ def ignore_term():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 def for_ever():
-    while True:
-        signal.pause()
+    while goes_on():
+        signal.sigtimedwait([], END - time.monotonic())
 """
 
 

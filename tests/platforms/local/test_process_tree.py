@@ -230,7 +230,7 @@ class TestFastForks:
         """Each link forks the next one and exits: whoever is found is gone when it is signalled."""
         processes.start(
             "ignore_term(); ready('first')\n"
-            "while True:\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n"
+            "while goes_on():\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n"
         )
         processes.ready("first")
         processes.children[0].wait()
@@ -240,7 +240,7 @@ class TestFastForks:
     def test_a_chain_that_changes_its_session_too_is_caught(self, processes: JobProcesses) -> None:
         processes.start(
             "ignore_term(); ready('first')\n"
-            "while True:\n    if os.fork(): os._exit(0)\n    os.setsid(); time.sleep(0.001)\n"
+            "while goes_on():\n    if os.fork(): os._exit(0)\n    os.setsid(); time.sleep(0.001)\n"
         )
         processes.ready("first")
         processes.children[0].wait()
@@ -253,7 +253,7 @@ class TestFastForks:
             "ignore_term()\n"
             "def breed(depth):\n"
             "    alive = set()\n"
-            "    while True:\n"
+            "    while goes_on():\n"
             "        while len(alive) < 3:\n"
             "            pid = os.fork()\n"
             "            if pid == 0:\n"
