@@ -37,6 +37,8 @@ class _List:
     left: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     entries: int = 0
+    arrivals: int = 0
+    """Of the entries, also those of nodes that were refused or have left since."""
     read_at: float = float("-inf")
     is_outdated: bool = True
 
@@ -93,8 +95,8 @@ class Coordinator:
                 self._sightings[node] = Sighting(now)
                 if self._inquiry is not None and self._inquiry.members[0] == node:
                     self._master = (self._inquiry.members, address and tuple(address))
-            case {"kind": "arrived", "node": str(node)} if node in self._list.arrived:
-                pass  # read before its bell was heard
+            case {"kind": "arrived", "ticket": int(ticket)} if ticket <= self._list.arrivals:
+                pass  # whoever has come until then was read before the bell was heard
             case _:  # somebody came or went
                 self._list.is_outdated = True
 
@@ -170,7 +172,9 @@ class Coordinator:
             if "left" in entry:
                 arrived.pop(entry["left"], None)
                 left.add(entry["left"])
-            elif entry["node"] not in self._list.refused and not self._refuses(entry):
+                continue
+            self._list.arrivals += 1
+            if entry["node"] not in self._list.refused and not self._refuses(entry):
                 arrived[entry["node"]] = None
                 self._sightings[entry["node"]] = Sighting(self._list.read_at)
         self._list.entries += len(entries)

@@ -127,7 +127,7 @@ class Joining:
         if ticket == 1:
             visit.coordinator = self._coordinate(number, takes_over=False)
         elif ticket >= self._me.rules.min_nodes:
-            self._board.ring(number, {"kind": "arrived", "node": self._me.node})
+            self._board.ring(number, {"kind": "arrived", "ticket": ticket})
         try:
             return self._wait(visit)
         finally:
