@@ -83,7 +83,7 @@ def _text(path: Path) -> str:
 
 
 def _yaml(path: Path, text: str) -> tuple[Any, Mapping[Keys, int]]:
-    from dlrover_cli.jobs.yaml_tree import BadYaml, read_yaml
+    from dlrover_cli.config.yaml_tree import BadYaml, read_yaml
 
     try:
         return read_yaml(text)

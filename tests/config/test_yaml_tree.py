@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlrover_cli.jobs.yaml_tree import BadYaml, read_yaml
+from dlrover_cli.config.yaml_tree import BadYaml, read_yaml
 
 
 def value(text: str) -> Any:

@@ -56,7 +56,7 @@ def read_yaml(text: str) -> tuple[Any, Mapping[Path, int]]:
             hint="Leave it out, or write it as an escape in double quotes.",
         ) from None
     except RecursionError:
-        raise BadYaml("it is nested too deeply", line=0, hint="Job files are flat.") from None
+        raise BadYaml("it is nested too deeply", line=0, hint="Write it flatter.") from None
 
 
 class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
