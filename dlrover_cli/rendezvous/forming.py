@@ -125,6 +125,8 @@ def decide(forming: Forming, rules: Rules, now: float) -> Action:
 
 def has_enough(forming: Forming, rules: Rules, now: float) -> bool:
     """Whether as many nodes as the job needs are there and, as far as is known, alive."""
+    if len(forming.arrived) < rules.min_nodes:
+        return False
     return len(_View(forming, rules, now).usable) >= rules.min_nodes
 
 
