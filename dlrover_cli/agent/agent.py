@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,6 @@ from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError, Re
 
 from dlrover_cli.agent.agreement import (
     BETTER_REPORT_SECONDS,
-    WEIGHT_MEMBERSHIP,
     Agreement,
     ControlStoreLost,
     LocalAgreement,
@@ -42,13 +40,18 @@ from dlrover_cli.agent.agreement import (
     StoreAgreement,
 )
 from dlrover_cli.agent.attempt import RunningAttempt
-from dlrover_cli.agent.calls import Call, CallFinished
+from dlrover_cli.agent.calls import Call
+from dlrover_cli.agent.deciding import Decider
+from dlrover_cli.agent.ending import Ending
 from dlrover_cli.agent.flight_recorder import collect_flight_records
 from dlrover_cli.agent.hang_watch import HangWatch
 from dlrover_cli.agent.judge import Judge, Settlement
 from dlrover_cli.agent.launches import LaunchBuilder
+from dlrover_cli.agent.loop import STORE_SECONDS, Loop, TakenOut
 from dlrover_cli.agent.membership import MembershipWatch, NodesWaiting
 from dlrover_cli.agent.narration import narrate
+from dlrover_cli.agent.observations import LostPeer, Reported, Succeeded
+from dlrover_cli.agent.options import AgentOptions
 from dlrover_cli.agent.progress import Hang, HangSettings
 from dlrover_cli.agent.ranks import Hello
 from dlrover_cli.agent.reports import (
@@ -63,114 +66,22 @@ from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_a
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
 from dlrover_cli.errors import DlroverError, LaunchError, RendezvousFailed
-from dlrover_cli.exit_codes import ExitCode
-from dlrover_cli.failover.budget import BudgetReset
-from dlrover_cli.failover.chain import Chain
-from dlrover_cli.failover.decide import Action, Counters, Decision, Limits
-from dlrover_cli.leash.client import Fenced, Leash, PeerLost, Unleashed
+from dlrover_cli.failover.decide import Action, Counters, Limits
+from dlrover_cli.leash.client import PeerLost
 from dlrover_cli.rendezvous.aborted import mark_aborted
 from dlrover_cli.rendezvous.departure import bury, member_of
 from dlrover_cli.rendezvous.faults import explain
-from dlrover_cli.rendezvous.store_host import StoreHost
-from dlrover_cli.telemetry.events import Recorder, record_nothing
-from dlrover_cli.telemetry.run_dir import RunDirectory
 from dlrover_cli.workers.api import StartRequest, WorkerExit, Workers, WorkerStarter
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.functions import FunctionStarter
-from dlrover_cli.workers.inbox import Inbox, SignalReceived
+from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.never_started import NeverStarted
 from dlrover_cli.workers.stacks import summarise
 
-_DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DEPARTURE_SECONDS = 1.0
-_STORE_SECONDS = 10.0
 _WARM_UP_SECONDS = 86_400.0  # imports take what they take, as they would in the workers
 _PEER_STACKS_SECONDS = 0.5
 _SILENCE_SECONDS = 1.0
-_ORPHAN_SECONDS = 3.0
-"""What workers get when the job has lost its manager: nothing shall be left after ten seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    """What the agent needs beyond torch's WorkerSpec; the defaults serve library use."""
-
-    record: Recorder = record_nothing
-    say: Callable[[str], None] = lambda line: None
-    run_directory: RunDirectory | None = None
-    signals: tuple[signal.Signals, ...] = _DEFAULT_SIGNALS
-    join_timeout: float = 900.0
-    limits: Limits | None = None
-    chain: Chain = field(default_factory=Chain)
-    decision_timeout: float = 60.0
-    hosts_control_store: Callable[[], bool] = lambda: False
-    budget_reset: BudgetReset | None = None
-    hang: HangSettings = field(default_factory=HangSettings)
-    python_workers: bool = False
-    frame_locals: bool = False
-    counters: Counters = field(default_factory=Counters)
-    on_round: Callable[[int, int], None] = lambda node_rank, attempt: None
-    store_host: StoreHost | None = None
-    """The process for the workers' stores; without one they are hosted by the agent's own."""
-    leash: Leash | None = None
-    """The connection to the manager of the job, if it has one. Opened and closed by the agent."""
-
-    @property
-    def patience(self) -> float:
-        """How long a failure that looks like a consequence waits for its cause.
-
-        A manager knows of a machine that is gone within a lease.
-        """
-        return BETTER_REPORT_SECONDS if self.leash is None else self.leash.lease + 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a run ended without success: the failure that decided it, and the decision."""
-
-    settlement: Settlement
-    failure: AgentFailureInfo
-    alone: bool
-    """Whether this was the only node of the job, with no manager to start another."""
-
-    @property
-    def replaces_itself(self) -> bool:
-        """A single node has nobody else who could start it again."""
-        return self.alone and self.decision.action is Action.REPLACE_NODE
-
-    @property
-    def decision(self) -> Decision:
-        return self.settlement.decision
-
-
-class TakenOut(DlroverError):
-    """The manager of the job wants this node to go, or is gone itself."""
-
-    def __init__(self, message: str, *, exit_code: int, grace: float) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-        self.grace = grace
-        """Seconds that the workers have left."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Succeeded:
-    return_values: dict[int, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _LostPeer:
-    """A node is gone; of interest to the round that was the last one when it was told."""
-
-    round_: Round | None
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Reported:
-    """Something that the whole job has to decide on; no report if a peer noticed it."""
-
-    report: Report | None
 
 
 class LocalElasticAgent(SimpleElasticAgent):
@@ -200,16 +111,16 @@ class LocalElasticAgent(SimpleElasticAgent):
         limits = self._options.limits or Limits(max_restarts=spec.max_restarts)
         self._counters = self._options.counters
         self._reporter = Reporter(limits, self._options.record, self._options.run_directory)
-        self._judge = Judge(
-            self._options.chain,
-            limits,
-            self._options.hosts_control_store,
-            self._options.budget_reset,
-            ()
-            if self._options.run_directory is None
-            else kept_failures(self._options.run_directory),
-        )
         self._inbox = Inbox()
+        self._loop = Loop(self._inbox)
+        self._decider = Decider(
+            self._inbox,
+            self._loop,
+            _judge(self._options, limits),
+            self._options.decision_timeout,
+            self._options.record,
+            self._options.say,
+        )
         self._starter = starter or _default_starter(spec, start_method, self._options.say)
         self._store_for_workers = StoreForWorkers(
             spec.rdzv_handler, spec.master_addr, spec.master_port, self._options.store_host
@@ -282,7 +193,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._initialize_workers(group)
             self._put_state_metrics(WorkerState.HEALTHY)
             happening = self._observe(self._current())
-            if isinstance(happening, _Succeeded):
+            if isinstance(happening, Succeeded):
                 group.state = WorkerState.SUCCEEDED
                 self._put_state_metrics(WorkerState.SUCCEEDED)
                 peers = self._exit_together()
@@ -290,8 +201,12 @@ class LocalElasticAgent(SimpleElasticAgent):
                     self._stop_workers(group)
                     return RunResult(WorkerState.SUCCEEDED, happening.return_values)
                 happening = peers
-            settlement = self._agree(self._current(), happening)
-            result = self._perform(self._current(), settlement)
+            self._stop_membership_watch()
+            attempt = self._current()
+            settlement = self._decider.decide(
+                happening.report, attempt, self._agreement, self._last_round()
+            )
+            result = self._perform(attempt, settlement)
             if result is not None:
                 return result
 
@@ -343,7 +258,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _join(self, spec: WorkerSpec, backend: str) -> Round:
         hello = Hello(spec.role, spec.local_world_size, self._counters)
         try:
-            round_: Round = self._call(
+            round_: Round = self._loop.call(
                 "rendezvous",
                 lambda: join(
                     spec.rdzv_handler,
@@ -352,7 +267,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                     spec.local_addr,
                     self._options.join_timeout,
                 ),
-                self._options.join_timeout + _STORE_SECONDS,
+                self._options.join_timeout + STORE_SECONDS,
             )
         except ControlStoreLost as lost:
             raise RendezvousFailed(
@@ -424,7 +339,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _start_or_fail(self, request: StartRequest, *, alone: bool) -> Workers:
         try:
-            self._call("warm-up", self._starter.ready, _WARM_UP_SECONDS)
+            self._loop.call("warm-up", self._starter.ready, _WARM_UP_SECONDS)
             return self._starter.start(request, self._inbox)
         except LaunchError as error:
             if alone:
@@ -434,49 +349,49 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     # ---- observing -----------------------------------------------------------------------------
 
-    def _observe(self, attempt: RunningAttempt) -> _Succeeded | _Reported:
+    def _observe(self, attempt: RunningAttempt) -> Succeeded | Reported:
         """Watch the running attempt until it has succeeded here or the job has to decide."""
         while True:
             look = self._watch.look()
             if look.hang is not None:
-                return _Reported(self._hang_report(attempt, look.hang))
+                return Reported(self._hang_report(attempt, look.hang))
             if look.warning is not None:
                 self._warn_of_hang(attempt, look.warning)
-            match self._next(_earliest(self._watchdog.next_check(), look.again_at)):
+            match self._loop.next(_earliest(self._watchdog.next_check(), look.again_at)):
                 case WorkerExit() as exit_ if attempt.note(exit_):
                     if exit_.status != 0:
-                        return _Reported(self._failure_report(attempt))
+                        return Reported(self._failure_report(attempt))
                     if not attempt.running:
-                        return _Succeeded(attempt.return_values())
+                        return Succeeded(attempt.return_values())
                 case PeersFrozen(agreement=agreement) if agreement is self._agreement:
-                    return _Reported(None)
-                case _LostPeer(round_=round_, host=host) if round_ is self._round:
-                    return _Reported(of_lost_peer(host))
+                    return Reported(None)
+                case LostPeer(round_=round_, host=host) if round_ is self._round:
+                    return Reported(of_lost_peer(host))
                 case NodesWaiting(watch=watch, count=count) if watch is self._membership:
                     self._options.record("nodes_waiting", count=count)
-                    return _Reported(of_waiting_nodes(count))
+                    return Reported(of_waiting_nodes(count))
                 case None:
                     stuck = self._watchdog.stuck_worker(attempt.workers.pids())
                     if stuck is not None:
-                        return _Reported(self._stuck_report(attempt, stuck))
+                        return Reported(self._stuck_report(attempt, stuck))
                 case _:
                     pass  # of an earlier attempt
 
-    def _exit_together(self) -> _Reported | None:
+    def _exit_together(self) -> Reported | None:
         """Wait until every node has succeeded. A report comes back if a peer failed meanwhile."""
         deadline = time.monotonic() + self._exit_barrier_timeout
         self._in_exit_barrier = True
         try:
-            self._call("exit-barrier", self._agreement.finish)
+            self._loop.call("exit-barrier", self._agreement.finish)
             while True:
-                match self._next(deadline):
+                match self._loop.next(deadline):
                     case PeersDone(agreement=agreement) if agreement is self._agreement:
                         self._leave()
                         return None
                     case PeersFrozen(agreement=agreement) if agreement is self._agreement:
-                        return _Reported(None)
-                    case _LostPeer(round_=round_, host=host) if round_ is self._round:
-                        return _Reported(of_lost_peer(host))
+                        return Reported(None)
+                    case LostPeer(round_=round_, host=host) if round_ is self._round:
+                        return Reported(of_lost_peer(host))
                     case None:
                         self._options.say(
                             "the other nodes did not finish within "
@@ -497,26 +412,26 @@ class LocalElasticAgent(SimpleElasticAgent):
         deadline = time.monotonic() + BETTER_REPORT_SECONDS
         failures = attempt.failures()
         while attempt.running and attempt.has_only_consequences(failures):
-            match self._next(deadline):
+            match self._loop.next(deadline):
                 case WorkerExit() as exit_ if attempt.note(exit_):
                     failures = attempt.failures()
                 case None:
                     break
                 case PeersFrozen(agreement=agreement) if agreement is self._agreement:
                     break
-                case _LostPeer(round_=round_, host=host) if round_ is self._round:
+                case LostPeer(round_=round_, host=host) if round_ is self._round:
                     return of_lost_peer(host)
                 case _:
                     pass
         return self._reporter.of_failure(attempt, failures, self._node_rank(), self._counters)
 
     def _hang_report(self, attempt: RunningAttempt, hang: Hang) -> Report:
-        stacks = self._call("stacks", attempt.stacks)
+        stacks = self._loop.call("stacks", attempt.stacks)
         self._keep_flight_records(attempt)
         return self._reporter.of_hang(attempt, hang, stacks, self._node_rank(), self._counters)
 
     def _warn_of_hang(self, attempt: RunningAttempt, hang: Hang) -> None:
-        stacks = self._call("stacks", attempt.stacks)
+        stacks = self._loop.call("stacks", attempt.stacks)
         where = summarise({attempt.global_ranks[rank]: text for rank, text in stacks.items()})
         minutes = (time.monotonic() - hang.since) / 60
         self._options.record("no_progress_warning", minutes=minutes, where=where, stacks=stacks)
@@ -538,81 +453,6 @@ class LocalElasticAgent(SimpleElasticAgent):
         report = self._reporter.of_failure(attempt, [stuck], self._node_rank(), self._counters)
         return {**report, "stuck": True}
 
-    # ---- deciding ------------------------------------------------------------------------------
-
-    def _agree(self, attempt: RunningAttempt, happening: _Reported) -> Settlement:
-        """One decision for the whole job."""
-        self._stop_membership_watch()
-        agreement, report = self._agreement, happening.report
-        try:
-            if report is not None and isinstance(agreement, LocalAgreement):
-                agreement.add_report(report)
-            elif report is not None:
-                self._call("report", lambda: agreement.add_report(report))
-            settled = self._await_settlement(agreement, attempt)
-        except ControlStoreLost as lost:
-            self._options.record("control_store_lost", reason=lost.message)
-            settled = self._judge_alone(report, lost.message)
-        settlement = Settlement.from_json(settled)
-        if settlement.failure is not None:
-            self._judge.remember(settlement.failure)
-        if settlement.verdict is not None:
-            for problem in settlement.verdict.problems:
-                self._options.say(problem)
-        self._record_decision(settlement)
-        return settlement
-
-    def _await_settlement(self, agreement: Agreement, attempt: RunningAttempt) -> Report:
-        call = Call(
-            self._inbox,
-            "settle",
-            lambda: agreement.settle(self._judge_report, self._options.decision_timeout),
-        )
-        deadline = time.monotonic() + self._options.decision_timeout + _STORE_SECONDS
-        while not call.done:
-            match self._next(deadline):
-                case WorkerExit() as exit_:
-                    attempt.note(exit_)
-                case _LostPeer(round_=round_, host=host) if round_ is self._round:
-                    report = of_lost_peer(host)
-                    Call(self._inbox, "report", partial(agreement.add_report, report))
-                case None:
-                    raise ControlStoreLost("no decision within the time that it may take")
-                case _:
-                    pass
-        settled: Report = call.result()
-        return settled
-
-    def _judge_report(self, report: Report) -> Report:
-        """Called off the loop, on the node whose report was chosen."""
-        return self._judge.settle(report, self._counters).to_json()
-
-    def _judge_alone(self, report: Report | None, why: str) -> Report:
-        if report is None:
-            report = {"weight": WEIGHT_MEMBERSHIP, "reason": why}
-        chosen = report
-        settled: Report = self._call(
-            "judge", lambda: self._judge_report(chosen), self._options.decision_timeout
-        )
-        return settled
-
-    def _record_decision(self, settlement: Settlement) -> None:
-        verdict, failure = settlement.verdict, settlement.failure
-        self._options.record(
-            "decision",
-            action=settlement.decision.action.value,
-            reason=settlement.decision.reason,
-            exit_code=settlement.decision.exit_code,
-            trigger="membership" if failure is None else failure.kind.value,
-            node_rank=None if failure is None else failure.node_rank,
-            strategy=None if verdict is None else verdict.strategy.value,
-            decided_by=None if verdict is None else verdict.decided_by,
-            verdict_reason=None if verdict is None else verdict.reason,
-            problems=[] if verdict is None else list(verdict.problems),
-            seconds=settlement.seconds,
-            backoff=settlement.backoff,
-        )
-
     # ---- performing ----------------------------------------------------------------------------
 
     def _perform(self, attempt: RunningAttempt, settlement: Settlement) -> RunResult | None:
@@ -622,7 +462,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         mine = failure is not None and failure.node_rank == self._node_rank()
         if failure is not None and failure.kind is FailureKind.HANG and not mine:
             # The node that noticed has dumped its own; ours are as telling, and still to be had.
-            stacks = self._call("stacks", lambda: attempt.stacks(_PEER_STACKS_SECONDS))
+            stacks = self._loop.call("stacks", lambda: attempt.stacks(_PEER_STACKS_SECONDS))
             self._keep_flight_records(attempt)
             self._options.record("stacks", stacks=stacks)
         over = action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine)
@@ -632,7 +472,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._stop_workers(self._worker_group)
         self._worker_group.state = WorkerState.STOPPED
         self._counters = settlement.counters
-        self._wait(settlement.backoff)
+        self._loop.wait(settlement.backoff)
         return None
 
     def _end_run(
@@ -648,23 +488,18 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._put_state_metrics(WorkerState.FAILED)
         if settlement.decision.action is Action.ABORT:
             with contextlib.suppress(ControlStoreLost):
-                self._call("mark-aborted", lambda: mark_aborted(self._handler()))
+                self._loop.call("mark-aborted", lambda: mark_aborted(self._handler()))
         self._stop_workers(self._worker_group)
         self._worker_group.state = WorkerState.FAILED
         if settlement.decision.action is not Action.REPLACE_NODE:  # else the others go on
             self._leave()
         elif alone:
-            self._wait(settlement.backoff)
+            self._loop.wait(settlement.backoff)
         return RunResult(WorkerState.FAILED, failures=failures)
 
     def _leave(self) -> None:
         with contextlib.suppress(ControlStoreLost):  # then nobody is left to wait for
-            self._call("leave", self._agreement.leave)
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while seconds > 0 and self._next(deadline) is not None:
-            pass  # nothing runs that could be of interest
+            self._loop.call("leave", self._agreement.leave)
 
     def _announce_departure(self, signum: signal.Signals) -> None:
         """Tell the peers that we go because we were told to, so that it costs them no restart."""
@@ -672,10 +507,11 @@ class LocalElasticAgent(SimpleElasticAgent):
         if attempt is None or isinstance(agreement, LocalAgreement) or attempt.has_succeeded():
             return
         report = of_departure(socket.gethostname(), signum.name)
+        settle = partial(self._decider.settle, counters=self._counters)
         call = Call(
             self._inbox,
             "departure",
-            lambda: agreement.depart(report, self._judge_report, _DEPARTURE_SECONDS),
+            lambda: agreement.depart(report, settle, _DEPARTURE_SECONDS),
         )
         deadline = time.monotonic() + _DEPARTURE_SECONDS
         while not call.done:
@@ -760,7 +596,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         if not isinstance(observation, PeerLost):
             self._inbox.post(observation)
             return
-        self._inbox.post(_LostPeer(self._round, observation.host))
+        self._inbox.post(LostPeer(self._round, observation.host))
         funeral = partial(bury, self._handler(), observation.member)
         threading.Thread(target=funeral, name="bury", daemon=True).start()
 
@@ -768,57 +604,17 @@ class LocalElasticAgent(SimpleElasticAgent):
         if self._options.leash is not None:
             self._options.leash.tell(kind, **data)
 
-    def _next(self, deadline: float | None) -> object | None:
-        observation = self._inbox.next(deadline)
-        match observation:
-            case Fenced(reason=reason):
-                raise TakenOut(
-                    f"the manager has taken this node out of the job: {reason}",
-                    exit_code=ExitCode.REPLACE_NODE,
-                    grace=0.0,
-                )
-            case Unleashed():
-                raise TakenOut(
-                    "the manager of the job is gone",
-                    exit_code=ExitCode.FAILURE,
-                    grace=_ORPHAN_SECONDS,
-                )
-            case _:
-                pass
-        if isinstance(observation, SignalReceived):
-            name = observation.signum.name
-            raise SignalException(f"the launcher received {name}", sigval=observation.signum)
-        return observation
-
-    def _call(self, name: str, function: Callable[[], Any], seconds: float = _STORE_SECONDS) -> Any:
-        """Run something that blocks off the loop; a signal is acted on meanwhile.
-
-        A call that does not come back in time is given up: a store behind a link that was cut
-        answers neither yes nor no.
-        """
-        call = Call(self._inbox, name, function)
-        deadline = time.monotonic() + seconds
-        held_back: list[object] = []
-        try:
-            while not call.done:
-                observation = self._next(deadline)
-                if observation is None:
-                    break
-                if not isinstance(observation, CallFinished):
-                    held_back.append(observation)
-        finally:  # a signal must not cost the ends of workers that came before it
-            for observation in held_back:
-                self._inbox.post(observation)
-        if not call.done:
-            raise ControlStoreLost(f"no answer within {seconds:g} s ({name})")
-        return call.result()
-
     def _node_rank(self) -> int:
         return 0 if self._round is None else self._round.rank
 
     def _handler(self) -> RendezvousHandler:
         handler: RendezvousHandler = self._worker_group.spec.rdzv_handler
         return handler
+
+    def _last_round(self) -> Round:
+        if self._round is None:
+            raise DlroverError("there was no rendezvous yet")
+        return self._round
 
     def _current(self) -> RunningAttempt:
         if self._attempt is None:
@@ -833,6 +629,12 @@ class LocalElasticAgent(SimpleElasticAgent):
 
 def _earliest(*times: float | None) -> float | None:
     return min((time_ for time_ in times if time_ is not None), default=None)
+
+
+def _judge(options: AgentOptions, limits: Limits) -> Judge:
+    directory = options.run_directory
+    earlier = () if directory is None else kept_failures(directory)
+    return Judge(options.chain, limits, options.hosts_control_store, options.budget_reset, earlier)
 
 
 def _default_starter(

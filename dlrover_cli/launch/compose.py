@@ -23,9 +23,10 @@ from torch.distributed.elastic.rendezvous.utils import (
     parse_rendezvous_endpoint,
 )
 
-from dlrover_cli.agent.agent import AgentOptions, LocalElasticAgent
+from dlrover_cli.agent.agent import LocalElasticAgent
 from dlrover_cli.agent.calls import Call
 from dlrover_cli.agent.logs import RunLogsSpecs
+from dlrover_cli.agent.options import AgentOptions
 from dlrover_cli.agent.progress import HangSettings
 from dlrover_cli.config.derive import parse_signals
 from dlrover_cli.errors import ConfigError, DlroverError

@@ -2,7 +2,7 @@
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from dlrover_cli.agent.agent import Ending
+from dlrover_cli.agent.ending import Ending
 from dlrover_cli.exit_codes import from_worker
 
 

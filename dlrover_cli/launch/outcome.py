@@ -14,7 +14,7 @@ from dlrover_cli.exit_codes import ExitCode, from_signal, from_worker
 from dlrover_cli.telemetry.run_dir import RunDirectory, write_json_atomically
 
 if TYPE_CHECKING:
-    from dlrover_cli.agent.agent import Ending
+    from dlrover_cli.agent.ending import Ending
     from dlrover_cli.failover.decide import Counters
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from dlrover_cli.agent.agent import Ending
+from dlrover_cli.agent.ending import Ending
 from dlrover_cli.agent.judge import Settlement
 from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import ConfigError, LaunchError, RendezvousFailed
