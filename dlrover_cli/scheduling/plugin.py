@@ -31,6 +31,8 @@ class Refusal:
     """The name of the plugin, where the reason does not say it."""
     is_final: bool = False
     """Whether no victim could change it: the node is wrong for the task, not merely full."""
+    lacks_room: bool = False
+    """Whether the node is merely full: the task keeps its turn, and waits for room there."""
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.by})" if self.by else self.reason
