@@ -1,0 +1,93 @@
+"""The body of an answer: read within bounds, and as JSON without surprises."""
+
+import json
+import zlib
+from http.client import HTTPResponse
+from math import isfinite
+from typing import Any
+
+LARGEST = 10 << 20
+"""Bytes of an answer, on the wire and after decompression; as in Volcano."""
+_CHUNK = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+
+
+class BadBody(ValueError):
+    """Why a body cannot be used, as the rest of a sentence that begins with the URL."""
+
+
+def read_body(response: HTTPResponse) -> bytes:
+    """The whole body. Raises BadBody, OSError and HTTPException."""
+    encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "x-gzip"):
+        raise BadBody(f"answered in the encoding {encoding[:40]!r}, which nobody asked for")
+    if response.length is not None and response.length > LARGEST:
+        raise BadBody(_TOO_LARGE)
+    body = _read(response)
+    return body if encoding == "identity" else _decompressed(body)
+
+
+def parse_json(body: bytes) -> Any:
+    """The one value that a body holds. Raises BadBody."""
+    if not body.strip():
+        raise BadBody("answered with an empty body")
+    if body.startswith(_BOM):
+        raise BadBody("answered with a byte order mark before its JSON")
+    try:
+        return _DECODER.decode(body.decode())
+    except UnicodeDecodeError as error:
+        raise BadBody(f"answered with JSON that is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise BadBody("answered with JSON that is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        what = error.msg[:1].lower() + error.msg[1:]
+        raise BadBody(f"answered with something that is not JSON: {what} at {error.pos}") from None
+    except ValueError as error:
+        raise BadBody(f"answered with JSON that holds {error}") from None
+
+
+def _read(response: HTTPResponse) -> bytes:
+    parts, size = [], 0
+    while chunk := response.read(_CHUNK):
+        size += len(chunk)
+        if size > LARGEST:
+            raise BadBody(_TOO_LARGE)
+        parts.append(chunk)
+    if response.length:
+        raise BadBody(f"broke off after {size} of {size + response.length} bytes of its answer")
+    return b"".join(parts)
+
+
+def _decompressed(body: bytes) -> bytes:
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        plain = unpack.decompress(body, LARGEST + 1)
+    except zlib.error:
+        raise BadBody("answered with something that is not gzip, as it says") from None
+    if len(plain) > LARGEST:
+        raise BadBody(_TOO_LARGE)
+    if not unpack.eof or unpack.unused_data:
+        raise BadBody("answered with gzip that breaks off, or goes on after its end")
+    return plain
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]}, a number too large to be one")
+    return number
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text}, which is no number of JSON")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(text)
+
+
+_TOO_LARGE = f"answered with more than {LARGEST >> 20} MiB"
+_MOST_DIGITS = 100
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, parse_int=_whole)
