@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlrover_cli.manager.cluster import AgentEnded, AgentUnseen, Node, NodesChanged, Post
-from dlrover_cli.platforms.slurm.commands import JobFacts, NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.facts import JobFacts
 from dlrover_cli.platforms.slurm.meaning import time_limit_is_near
 from dlrover_cli.platforms.slurm.probing import answering
 from dlrover_cli.platforms.slurm.steps import SLURM_FAILED, node_of, srun, srun_environ
@@ -132,9 +133,6 @@ class SlurmCluster:
         with self._looking:
             try:
                 found = self.find_nodes()
-            except NoSuchJob as gone:
-                self._note_silence(gone)
-                return
             except SlurmError as error:
                 self._note_silence(error)
                 return

@@ -1,26 +1,44 @@
-"""Slurm's commands, each with a deadline, and a sentence for when Slurm does not answer."""
+"""Slurm's commands, each with a deadline, and a sentence for when Slurm does not answer.
+
+The state of a job comes from `squeue --json`. Where that cannot be had, since the release is too
+old, lacks the plugin for it, or sends all jobs of a busy cluster whichever one is asked for,
+`scontrol` is asked, and plain `squeue` where a site keeps that to itself.
+"""
 
 import os
-import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.platforms.slurm.facts import ROW_FORMAT, JobFacts, Listing, NodeFacts, fields
 
 DEADLINE = 20.0
 _GONE = "Invalid job id"
-_FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z/:]*)=")
+_TOO_MANY_JOBS = 100
+"""So many that were not asked for cost more than `scontrol` does."""
+_WORTH_A_TRY = 1.0
 
 
 class SlurmError(LaunchError):
     """A command of Slurm failed, or did not come back in time."""
 
 
+class SlurmIsSilent(SlurmError):
+    """A command did not come back in time: it is the controller, and not the command."""
+
+
 class NoSuchJob(SlurmError):
     """Slurm does not know the job any more."""
+
+
+@dataclass(slots=True)
+class _Ways:
+    """Which commands have turned out to be of no use here."""
+
+    useless: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +46,7 @@ class Slurm:
     """Runs Slurm's commands. Safe to use from any thread; every method may block for a while."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    _ways: _Ways = field(default_factory=_Ways, compare=False, repr=False)
 
     def run(self, *command: str, deadline: float = DEADLINE) -> str:
         """What the command printed. Raises SlurmError."""
@@ -45,7 +64,7 @@ class Slurm:
                 start_new_session=True,  # Ctrl-C is ours, not the command's
             )
         except subprocess.TimeoutExpired as error:
-            raise SlurmError(
+            raise SlurmIsSilent(
                 f"Slurm did not answer {name} within {deadline:g} s",
                 hint="see whether the controller is up: scontrol ping",
             ) from error
@@ -60,11 +79,57 @@ class Slurm:
             )
         return finished.stdout
 
-    def job(self, job_id: str) -> "JobFacts":
-        """Raises NoSuchJob for one that has ended long ago."""
-        return JobFacts.read(self.run("scontrol", "show", "job", "--oneliner", job_id))
+    def job(self, job_id: str, deadline: float = DEADLINE) -> JobFacts:
+        """Raises NoSuchJob for one that has ended long ago. All ways together have the deadline."""
+        until = time.monotonic() + deadline
+        failures: dict[str, SlurmError | UsageError] = {}
+        ways: dict[str, Callable[[str, float], JobFacts]] = {
+            "squeue --json": self._job_of_json,
+            "scontrol": self._job_of_scontrol,
+            "squeue": self._job_of_squeue,
+        }
+        for way, ask in ways.items():
+            left = until - time.monotonic()
+            if way in self._ways.useless or (failures and left < _WORTH_A_TRY):
+                continue
+            try:
+                found = ask(job_id, left)
+            except (NoSuchJob, SlurmIsSilent):
+                raise
+            except (SlurmError, UsageError) as error:
+                failures[way] = error
+                continue
+            # Another one answers where these do not: that is not the controller's fault.
+            self._ways.useless.update(failures)
+            return found
+        raise next(iter(reversed(failures.values())))
 
-    def nodes(self, names: str) -> list["NodeFacts"]:
+    def _job_of_json(self, job_id: str, deadline: float) -> JobFacts:
+        asked = ("squeue", "--json", "--states=all", f"--jobs={job_id}")
+        listing = Listing.read(self.run(*asked, deadline=deadline))
+        if listing.problem:
+            raise SlurmError(f"squeue --json failed: {listing.problem}")
+        if len(listing.jobs) > _TOO_MANY_JOBS:
+            self._ways.useless.add("squeue --json")
+        if job_id not in listing.jobs:
+            return self._job_of_scontrol(job_id, deadline)  # which says so for certain
+        try:
+            return JobFacts.of_json(listing.jobs[job_id])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SlurmError("squeue --json failed: its job has no state") from error
+
+    def _job_of_scontrol(self, job_id: str, deadline: float) -> JobFacts:
+        command = ("scontrol", "show", "job", "--oneliner", job_id)
+        return JobFacts.read(self.run(*command, deadline=deadline))
+
+    def _job_of_squeue(self, job_id: str, deadline: float) -> JobFacts:
+        command = ("squeue", "--noheader", "--states=all", f"--jobs={job_id}")
+        printed = self.run(*command, f"--Format={ROW_FORMAT}", deadline=deadline)
+        if not printed.strip():
+            raise NoSuchJob(f"squeue failed: {_GONE} {job_id}")
+        return JobFacts.of_row(printed.partition("\n")[0])
+
+    def nodes(self, names: str) -> list[NodeFacts]:
         """Those of a list in Slurm's notation, such as `n[1-3]`."""
         if not names:
             return []
@@ -77,18 +142,18 @@ class Slurm:
         pairs = (line.partition("=") for line in lines)
         return {name.strip(): value.strip() for name, sign, value in pairs if sign}
 
-    def ended(self, job_id: str) -> "JobFacts | None":
+    def ended(self, job_id: str) -> JobFacts | None:
         """What the accounting knows of a job; None where there is none."""
         try:
             text = self.run(
                 *("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"),
-                "--format=State,ExitCode,Restarts",
+                "--format=State,ExitCode",
             )
-        except SlurmError:
+        except (SlurmError, UsageError):
             return None
         for line in text.splitlines():
-            state, code, restarts = [*line.split("|"), "", "", ""][:3]
-            return JobFacts.of({"JobState": state, "ExitCode": code, "Restarts": restarts})
+            state, _, code = line.partition("|")
+            return JobFacts.of({"JobState": state, "ExitCode": code})
         return None
 
 
@@ -99,151 +164,8 @@ def require_slurm(environ: Mapping[str, str]) -> None:
             raise _not_installed(name)
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
-    """A job as `scontrol show job` tells of it."""
-
-    state: str
-    """Such as PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, TIMEOUT, PREEMPTED."""
-    reason: str = ""
-    """Why it waits."""
-    restarts: int = 0
-    exit_code: int = 0
-    node_list: str = ""
-    end_time: str = ""
-    is_preempted: bool = False
-
-    @classmethod
-    def of(cls, found: Mapping[str, str]) -> "JobFacts":
-        code, _, signum = found.get("ExitCode", "0:0").partition(":")
-        number = 128 + int(signum) if signum not in ("", "0") else int(code or 0)
-        return cls(
-            state=found.get("JobState", "UNKNOWN").split()[0],
-            reason=_text(found.get("Reason", "")),
-            restarts=int(found.get("Restarts") or 0),
-            exit_code=number,
-            node_list=_text(found.get("NodeList", "")),
-            end_time=_text(found.get("EndTime", "")),
-            is_preempted="PreemptTime" in found and _text(found["PreemptTime"]) != "",
-        )
-
-    @classmethod
-    def read(cls, text: str) -> "JobFacts":
-        """What `scontrol show job --oneliner` printed."""
-        return cls.of(fields(text.partition("\n")[0]))
-
-    def seconds_left(self, now: float) -> float | None:
-        """Until the time limit; None if there is none."""
-        try:
-            return time.mktime(time.strptime(self.end_time, "%Y-%m-%dT%H:%M:%S")) - now
-        except (ValueError, OverflowError):
-            return None
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.state in ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing of it runs, and it does not wait to run either."""
-        return self.state in _OVER
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """A node as `scontrol show node` tells of it."""
-
-    name: str
-    address: str
-    port: int | None
-    """Where its slurmd listens, if that is not the cluster's usual port."""
-    state: str
-    cpus: float = 0.0
-    memory_mb: float = 0.0
-
-    @classmethod
-    def of(cls, found: Mapping[str, str]) -> "NodeFacts":
-        port = found.get("Port", "")
-        return cls(
-            found["NodeName"],
-            found.get("NodeAddr") or found["NodeName"],
-            int(port) if port.isdecimal() else None,
-            found.get("State", "UNKNOWN"),
-            _number(found.get("CPUTot", "0")),
-            _number(found.get("RealMemory", "0")),
-        )
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether Slurm has given it up, and all that runs there."""
-        return bool(_states(self.state) & _GONE_STATES)
-
-    @property
-    def takes_steps(self) -> bool:
-        """Whether something may be started there now."""
-        return not self.is_gone and "*" not in self.state and not _states(self.state) & _CLOSED
-
-
-def fields(line: str) -> dict[str, str]:
-    """`JobId=1 JobName=a b Reason=None` → a dict; values may hold blanks."""
-    starts = list(_FIELD.finditer(line))
-    ends = [match.start() for match in starts[1:]] + [len(line)]
-    found: dict[str, str] = {}
-    for match, end in zip(starts, ends, strict=True):
-        value = line[match.end() : end].strip()
-        if match[1] not in found or not _text(found[match[1]]):
-            found[match[1]] = value
-    return found
-
-
-def explain_end(job: JobFacts | None) -> str:
-    """How Slurm saw the end, in words."""
-    if job is None:
-        return "the Slurm job is gone, and nobody wrote down how it ended"
-    return _ENDS.get(job.state, f"the Slurm job ended as {job.state}")
-
-
-def _states(text: str) -> set[str]:
-    return {part.strip("*~#!%$@^-") for part in text.split("+")}
-
-
-def _text(value: str) -> str:
-    return "" if value in ("None", "(null)", "N/A", "Unknown") else value
-
-
-def _number(text: str) -> float:
-    match = re.match(r"[0-9.]+", text)
-    return float(match[0]) if match else 0.0
-
-
 def _not_installed(name: str) -> UsageError:
     return UsageError(
         f"--platform=slurm needs Slurm's commands, and there is no {name} in PATH",
         hint="run it on a login node of the cluster, or load its module",
     )
-
-
-def shown(command: Sequence[str]) -> str:
-    """A command as a shell would take it."""
-    import shlex
-
-    return shlex.join(command)
-
-
-_OVER = frozenset(
-    {
-        *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE"),
-        *("OUT_OF_MEMORY", "BOOT_FAIL", "REVOKED", "SPECIAL_EXIT"),
-    }
-)
-_GONE_STATES = frozenset({"DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"})
-_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINT", "REBOOT", "REBOOT_ISSUED"})
-_ENDS = {
-    "CANCELLED": "the Slurm job was cancelled",
-    "TIMEOUT": "the Slurm job came to its time limit",
-    "DEADLINE": "the Slurm job came to its deadline",
-    "PREEMPTED": "the Slurm job was preempted",
-    "NODE_FAIL": "Slurm ended the job since a node failed",
-    "OUT_OF_MEMORY": "the Slurm job was out of memory",
-    "BOOT_FAIL": "the nodes of the Slurm job could not be booted",
-}

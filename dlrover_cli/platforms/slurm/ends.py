@@ -3,7 +3,7 @@
 import signal
 
 from dlrover_cli.exit_codes import ExitCode, from_signal
-from dlrover_cli.platforms.slurm.commands import JobFacts
+from dlrover_cli.platforms.slurm.facts import JobFacts
 
 
 def exit_code_of_end(job: JobFacts | None) -> int:

@@ -20,14 +20,9 @@ from dlrover_cli.launch.script import check_script, name_of_script
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.manager.launching import ManagedJobFailed
 from dlrover_cli.manager.manager import JobOutcome
-from dlrover_cli.platforms.slurm.commands import (
-    JobFacts,
-    NoSuchJob,
-    Slurm,
-    SlurmError,
-    explain_end,
-)
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
+from dlrover_cli.platforms.slurm.facts import JobFacts, explain_end
 from dlrover_cli.platforms.slurm.guard import Guard
 from dlrover_cli.platforms.slurm.history import MANAGER
 from dlrover_cli.platforms.slurm.submitting import LOGS, batch_for, sbatch_environ, write_script

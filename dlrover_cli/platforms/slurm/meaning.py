@@ -9,7 +9,8 @@ from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.manager.cluster import ClusterLost, Post
 from dlrover_cli.platforms.slurm.allocation import Allocation
 from dlrover_cli.platforms.slurm.batch import WARNING_SIGNAL
-from dlrover_cli.platforms.slurm.commands import JobFacts, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError
+from dlrover_cli.platforms.slurm.facts import JobFacts
 
 WARNING = signal.Signals[f"SIG{WARNING_SIGNAL}"]
 _SECONDS = 4.0
@@ -51,8 +52,7 @@ class Explainer:
         def ask() -> None:
             job: JobFacts | None = None
             try:
-                text = ("scontrol", "show", "job", "--oneliner", self.allocation.job_id)
-                job = JobFacts.read(self.slurm.run(*text, deadline=_SECONDS))
+                job = self.slurm.job(self.allocation.job_id, deadline=_SECONDS)
             except SlurmError:
                 pass  # it says no more than the signal does
             finally:

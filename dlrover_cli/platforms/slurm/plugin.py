@@ -32,14 +32,9 @@ from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.slurm.batch import Batch
-from dlrover_cli.platforms.slurm.commands import (
-    JobFacts,
-    NoSuchJob,
-    Slurm,
-    SlurmError,
-    explain_end,
-)
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
+from dlrover_cli.platforms.slurm.facts import JobFacts, explain_end
 from dlrover_cli.platforms.slurm.submitting import SCRIPT, batch_for, sbatch_environ, write_script
 
 _OWN_PROPERTIES = frozenset({"cwd", "env"})
@@ -80,9 +75,10 @@ class SlurmHandler(AbstractJobHandler):
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it still runs after ``timeout`` seconds."""
         started = time.monotonic()
+        slurm = Slurm()
         while True:
             try:
-                job = find_job(Slurm(), self.job_id)
+                job = find_job(slurm, self.job_id)
                 if job is None or job.is_over:
                     return self._result(job)
             except SlurmError as error:

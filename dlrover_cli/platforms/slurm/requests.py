@@ -15,7 +15,8 @@ from typing import Protocol
 from dlrover_cli.manager.cluster import Node, Post
 from dlrover_cli.manager.replacing import Relaunched
 from dlrover_cli.platforms.slurm.batch import without_overrides
-from dlrover_cli.platforms.slurm.commands import JobFacts, NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.facts import JobFacts
 from dlrover_cli.telemetry.events import Recorder
 
 PATIENCE_SECONDS = 60.0

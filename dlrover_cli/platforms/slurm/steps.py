@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dlrover_cli.manager.cluster import Node
-from dlrover_cli.platforms.slurm.commands import NodeFacts
+from dlrover_cli.platforms.slurm.facts import NodeFacts
 
 SLURM_FAILED = 199
 """What srun exits with if it is Slurm that failed, and not the agent."""

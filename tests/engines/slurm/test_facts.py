@@ -18,16 +18,9 @@ from dlrover_cli.failover.decide import Counters
 from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.platforms.slurm.allocation import find_allocation, find_step
 from dlrover_cli.platforms.slurm.checks import complaints
-from dlrover_cli.platforms.slurm.commands import (
-    JobFacts,
-    NodeFacts,
-    NoSuchJob,
-    Slurm,
-    SlurmError,
-    fields,
-    require_slurm,
-)
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError, require_slurm
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
+from dlrover_cli.platforms.slurm.facts import JobFacts, NodeFacts, fields
 from dlrover_cli.platforms.slurm.history import read_history
 from dlrover_cli.platforms.slurm.managing import lists_code
 from dlrover_cli.platforms.slurm.meaning import meaning_of
@@ -54,6 +47,63 @@ def test_a_job_is_read_from_one_line():
     assert JobFacts.read(JOB + "\n") == JobFacts(
         "RUNNING", "", 1, 128 + 9, "n[1-3]", "2026-11-17T02:42:57"
     )
+
+
+def listing(*jobs: dict[str, object]) -> str:
+    return json.dumps({"errors": [], "jobs": jobs})
+
+
+_OLD = {
+    "job_state": "RUNNING",
+    "state_reason": "None",
+    "exit_code": 9,
+    "restart_cnt": 1,
+    "nodes": "n[1-3]",
+    "end_time": int(time.mktime((2026, 11, 17, 2, 42, 57, 0, 0, -1))),
+    "preempt_time": 0,
+}
+
+
+def number(value: int, *, is_set: bool = True) -> dict[str, object]:
+    return {"set": is_set, "infinite": False, "number": value}
+
+
+_NEW = {
+    **_OLD,
+    "job_state": ["RUNNING"],
+    "exit_code": {
+        "status": ["SIGNALED"],
+        "return_code": number(0, is_set=False),
+        "signal": {"id": number(9), "name": "KILL"},
+    },
+    "end_time": number(_OLD["end_time"]),
+    "preempt_time": number(0, is_set=False),
+}
+
+
+@pytest.mark.parametrize("row", [_OLD, _NEW], ids=["22.05", "24.05"])
+def test_a_job_is_the_same_in_json(row):
+    assert JobFacts.of_json(row) == JobFacts.read(JOB)
+
+
+@pytest.mark.parametrize(
+    "states, state, is_over",
+    [
+        (["RUNNING", "COMPLETING"], "COMPLETING", False),
+        (["PENDING", "REQUEUED"], "REQUEUED", False),
+        (["CANCELLED"], "CANCELLED", True),
+        ([], "UNKNOWN", False),
+    ],
+)
+def test_of_several_states_the_one_counts_that_scontrol_shows(states, state, is_over):
+    job = JobFacts.of_json({"job_state": states})
+    assert (job.state, job.is_over) == (state, is_over)
+
+
+def test_an_exit_code_in_json_is_a_wait_status_or_has_parts():
+    assert JobFacts.of_json({"job_state": "FAILED", "exit_code": 768}).exit_code == 3
+    parts = {"return_code": number(3), "signal": {"signal_id": 0}}
+    assert JobFacts.of_json({"job_state": ["FAILED"], "exit_code": parts}).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -125,10 +175,16 @@ class TestAnswers:
     def slurm(self, tmp_path: Path) -> Slurm:
         return Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
 
-    def program(self, directory: Path, body: str) -> None:
-        path = directory / "scontrol"
-        path.write_text(f"#!/bin/sh\n{body}\n")
+    def program(self, directory: Path, body: str, name: str = "scontrol") -> None:
+        path = directory / name
+        path.write_text(f"#!/bin/sh\necho {name} $* >> {directory}/asked\n{body}\n")
         path.chmod(0o755)
+
+    def asked(self, directory: Path) -> list[str]:
+        """The commands so far, with the first option of each."""
+        lines = (directory / "asked").read_text().splitlines()
+        (directory / "asked").unlink()
+        return [" ".join(line.split()[:2]) for line in lines]
 
     def test_a_controller_that_hangs_costs_the_deadline_and_is_a_sentence(self, slurm, tmp_path):
         self.program(tmp_path, "exec sleep 30")
@@ -139,12 +195,58 @@ class TestAnswers:
 
     def test_a_job_that_is_forgotten_is_told_from_a_failure(self, slurm, tmp_path):
         words = "slurm_load_jobs error: Invalid job id specified"
+        self.program(tmp_path, f"echo '{listing()}'", "squeue")
         self.program(tmp_path, f"echo {words} >&2; exit 1")
         with pytest.raises(NoSuchJob):
             slurm.job("7")
-        self.program(tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
-        with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
-            slurm.job("7")
+
+    def test_a_controller_out_of_reach_is_no_forgotten_job(self, slurm, tmp_path):
+        """squeue of 22.05 ends well then, with no jobs in what it prints."""
+        document = json.dumps({"errors": [{"description": "Failed"}], "jobs": []})
+        words = "echo 'Unable to contact slurm controller' >&2; exit 1"
+        self.program(tmp_path, f"[ \"$1\" != --json ] || exec echo '{document}'; {words}", "squeue")
+        self.program(tmp_path, words)
+        for _ in range(2):  # and no command is blamed for it
+            with pytest.raises(SlurmError, match="Unable to contact slurm controller") as caught:
+                slurm.job("7")
+            assert type(caught.value) is SlurmError
+            assert self.asked(tmp_path) == ["squeue --json", "scontrol show", "squeue --noheader"]
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "squeue: unrecognized option '--json'",
+            "squeue: fatal: Unable to find plugin: serializer/json",
+        ],
+    )
+    def test_without_json_scontrol_is_asked_and_squeue_not_again(self, slurm, tmp_path, words):
+        self.program(tmp_path, f'echo "{words}" >&2; exit 1', "squeue")
+        self.program(tmp_path, f"echo '{JOB}'")
+        for asked in (["squeue --json", "scontrol show"], ["scontrol show"]):
+            assert slurm.job("2") == JobFacts.read(JOB)
+            assert self.asked(tmp_path) == asked
+
+    def test_a_site_that_keeps_scontrol_to_itself_has_squeue(self, slurm, tmp_path):
+        row = f"{'RUNNING':40}{'None':60}{9:<12}{1:<12}{'2026-11-17T02:42:57':24}{'N/A':24}n[1-3]"
+        refusal = "echo 'Access denied' >&2; exit 1"
+        self.program(tmp_path, f'[ "$1" != --json ] || {{ {refusal}; }}; echo "{row}"', "squeue")
+        self.program(tmp_path, refusal)
+        assert slurm.job("2") == JobFacts.read(JOB)
+
+    def test_who_sends_all_jobs_of_a_busy_cluster_is_asked_once(self, slurm, tmp_path):
+        jobs = [{"job_id": number, "job_state": "PENDING"} for number in range(1000)]
+        (tmp_path / "jobs").write_text(listing(*jobs))
+        self.program(tmp_path, f"cat {tmp_path}/jobs", "squeue")
+        self.program(tmp_path, "echo JobState=RUNNING")
+        assert slurm.job("7") == JobFacts("PENDING")
+        assert slurm.job("7") == JobFacts("RUNNING")
+        assert self.asked(tmp_path) == ["squeue --json", "scontrol show"]
+
+    def test_without_accounting_nobody_knows_the_end(self, slurm, tmp_path):
+        self.program(tmp_path, "echo 'Slurm accounting storage is disabled' >&2; exit 1", "sacct")
+        assert slurm.ended("7") is None
+        self.program(tmp_path, "echo 'CANCELLED by 0|0:9'", "sacct")
+        assert slurm.ended("7") == JobFacts("CANCELLED", exit_code=137)
 
     def test_a_command_that_is_not_installed_is_named(self, tmp_path):
         with pytest.raises(UsageError, match="there is no sbatch in PATH"):
