@@ -1,6 +1,7 @@
 """A Slurm of the tests' own: munged, slurmctld and three slurmd, on loopback and on free ports.
 
-Nothing of the system's Slurm is read or written. Daemons are ended by their pids.
+It keeps accounts where a database for them is installed. Nothing of the system's Slurm is read or
+written. Daemons are ended by their pids.
 """
 
 import os
@@ -14,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.engines.slurm import accounting
+from tests.engines.slurm.accounting import Accounting
 from tests.harness.waiting import eventually
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
@@ -37,8 +40,7 @@ SlurmdLogFile={directory}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SelectType=select/cons_tres
+{accounting}SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,requeue_delay=1
 SlurmdTimeout=3
@@ -85,7 +87,8 @@ class Slurm:
         key = self.directory / "munge.key"
         key.write_bytes(secrets.token_bytes(64))
         key.chmod(0o600)
-        port, first = _free_ports(4)
+        port, first = _free_ports(5)
+        accounts = Accounting(self.directory, _user_name(), first + 3)
         self.config.write_text(
             _CONFIG.format(
                 host=socket.gethostname().partition(".")[0],
@@ -94,13 +97,28 @@ class Slurm:
                 port=port,
                 first=first,
                 last=first + 2,
+                accounting=accounts.settings if self.keeps_accounts else "",
             )
         )
         self._start_munge()
-        self._daemon("slurmctld", ["slurmctld", "-D", "-c", "-f", str(self.config)])
+        if self.keeps_accounts:
+            accounts.start(self._daemon, _search_path())
+        self._start_controller()
         for node in NODES:
             self.start_node(node)
-        eventually(lambda: self.states() == dict.fromkeys(NODES, "idle"), 20, what="three nodes")
+        self._wait_for_nodes()
+
+    @property
+    def keeps_accounts(self) -> bool:
+        return not accounting.missing(_search_path())
+
+    def forget_jobs(self) -> None:
+        """Start the controller afresh: it knows of no job, and only the accounting does."""
+        daemon = self._daemons.pop("slurmctld")
+        daemon.terminate()
+        daemon.wait(20)
+        self._start_controller()
+        self._wait_for_nodes()
 
     def start_node(self, node: str) -> None:
         self._daemon(node, ["slurmd", "-D", "-N", node, "-f", str(self.config)])
@@ -161,6 +179,12 @@ class Slurm:
                 daemon.kill()
                 daemon.wait()
         self._daemons.clear()
+
+    def _start_controller(self) -> None:
+        self._daemon("slurmctld", ["slurmctld", "-D", "-c", "-f", str(self.config)])
+
+    def _wait_for_nodes(self) -> None:
+        eventually(lambda: self.states() == dict.fromkeys(NODES, "idle"), 20, what="three nodes")
 
     def _start_munge(self) -> None:
         own = self.directory
