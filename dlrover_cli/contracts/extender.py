@@ -151,7 +151,7 @@ class VictimsAnswer(Answer):
     """0 abstains; any other status means the victims, and none of them is a veto."""
 
     status: Whole = 0
-    victims: list[Victim] = Field(default_factory=list)
+    victims: list[Victim] = Field(default_factory=list, max_length=10_000)
 
 
 class JobEnqueueableAnswer(Answer):
