@@ -19,6 +19,7 @@ from dlrover_cli.jobs.ledger import RunRow
 from dlrover_cli.jobs.run_files import RunFiles
 
 if TYPE_CHECKING:
+    from dlrover_cli.jobs.admission import Admittance
     from dlrover_cli.jobs.submission import Submission, SubmittedRun
 
 app = commands()
@@ -31,6 +32,14 @@ def submit_jobs(
         bool,
         typer.Option("--wait", help="Stay until all of its jobs have ended, and exit as they did."),
     ] = False,
+    extender: Annotated[
+        str | None,
+        typer.Option(
+            "--extender",
+            metavar="FILE",
+            help="Let the jobs wait in the queues of this file, and ask its services.",
+        ),
+    ] = None,
     output: Output = None,
 ) -> int:
     """Submit the jobs of a file, and return at once.
@@ -41,7 +50,7 @@ def submit_jobs(
     # Not needed to show the help page or to complete a name.
     from dlrover_cli.jobs.submission import submit
 
-    submission = submit(Path(file), os.environ, remark)
+    submission = submit(Path(file), os.environ, remark, _admittance(extender))
     if output is None:
         for run in submission.runs:
             print(run.run_id, run.name, flush=True)
@@ -55,6 +64,17 @@ def submit_jobs(
     else:
         _tell_what_is_next(submission.runs)
     return ExitCode.SUCCESS
+
+
+def _admittance(extender: str | None) -> "Admittance | None":
+    if extender is None:
+        return None
+    from dlrover_cli.admission.submitting import ExtenderAdmittance
+
+    admittance = ExtenderAdmittance.read(Path(extender))
+    if admittance.config.skipped:
+        remark(f"{extender}: has no meaning here: {', '.join(admittance.config.skipped)}")
+    return admittance
 
 
 def exit_code_of(rows: Sequence[RunRow]) -> int:

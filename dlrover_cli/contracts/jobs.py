@@ -155,7 +155,7 @@ class JobContext(Jsonable):
         self.run_directory = ""
         """A private directory of this run's own; it is there from `generate_job_resource` on."""
         self.occurrence = 0
-        """How many times the job ran before, within this run; of a periodic job."""
+        """How often it ran before in this run: as a periodic job, or until it made room."""
         self.stop_grace: float | None = None
         """Seconds that `stop_job` gives the job to end by itself; None leaves it to the plugin."""
 

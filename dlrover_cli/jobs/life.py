@@ -13,6 +13,7 @@ from contextlib import suppress
 from dlrover_cli.contracts.jobs import AbstractJobPlugin, BaseJob, JobResult
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.jobs.admission import Gate
 from dlrover_cli.jobs.loading import write_handler
 from dlrover_cli.jobs.periodic import Schedule, parse_periodic
 from dlrover_cli.jobs.plugin_calls import (
@@ -28,7 +29,12 @@ from dlrover_cli.jobs.plugin_calls import (
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.results import Outcome, reason_in, write_result
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.stop_requests import StopRequested, StopRequests, read_stop_request
+from dlrover_cli.jobs.stop_requests import (
+    RoomRequested,
+    StopRequested,
+    StopRequests,
+    read_stop_request,
+)
 
 _PAUSE = 1.0
 """Between two questions to a handler that does not wait for its job's end, but looks for it."""
@@ -47,6 +53,7 @@ class Life:
         job: BaseJob,
         stops: StopRequests,
         say: Callable[[str], None],
+        gate: Gate,
     ) -> None:
         self._files = files
         self._record = record
@@ -54,6 +61,7 @@ class Life:
         self._job = job
         self._stops = stops
         self._say = say
+        self._gate = gate
         self._is_submitted = False
         self._owes_cleanup = True
 
@@ -66,6 +74,8 @@ class Life:
             self._record.move(RunState.LOST, reason=str(error))
         finally:
             self._clean_up()
+            if self._record.state is not RunState.LOST:
+                self._gate.leave()
 
     def _live_until_stopped(self, wait_until_allowed: Callable[[], str | None]) -> None:
         try:
@@ -79,7 +89,7 @@ class Life:
         if refusal is not None:
             self._record.move(RunState.SKIPPED, reason=refusal)
         elif self._job.job_config.periodic_config is None or self._plugin.platform_repeats:
-            result = self._run_once()
+            result = self._run_in_turn()
             state = RunState.FINISHED if result.is_success else RunState.FAILED
             self._record.move(state, reason=result.reason, exit_code=result.exit_code)
         else:
@@ -91,12 +101,13 @@ class Life:
         while True:
             with self._stops.interrupting():
                 _sleep_until(due)
-            result = self._run_once()
+            result = self._run_in_turn()
             number = self._job.job_context.occurrence
             self._record.note(
                 "occurrence", number=number, exit_code=result.exit_code, reason=result.reason
             )
             self._clean_up_occurrence()
+            self._leave()
             due = next_turn(schedule, due, time.time())
             self._record.move(RunState.STOPPING, reason=f"run {number} of it is over")
             self._record.move(
@@ -105,6 +116,30 @@ class Life:
                 exit_code=result.exit_code,
             )
             self._job.job_context.occurrence += 1
+
+    def _run_in_turn(self) -> JobResult:
+        """Run the job when it may; once more if it had to make room for another."""
+        while True:
+            self._gate.enter(self._stops.interrupting)
+            try:
+                return self._run_once()
+            except RoomRequested:
+                self._make_room(self._gate.why_it_makes_room())
+
+    def _make_room(self, reason: str) -> None:
+        """End what runs and wait again; this is nobody's failure and costs no budget."""
+        self._record.move(RunState.STOPPING, reason=reason)
+        if self._is_submitted:
+            stop_job(self._plugin, self._job)
+        self._is_submitted = False
+        self._clean_up_occurrence()
+        self._job.job_context.occurrence += 1  # what it has written so far stays
+        self._record.move(RunState.PENDING, reason=reason)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._gate.leave()
+        self._stops.has_made_room()  # whoever asks does so while it holds what the gate lets go
 
     def _run_once(self) -> JobResult:
         """How the job ended; what its plugin fails at is an end, too. Raises StopFailed."""

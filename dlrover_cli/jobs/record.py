@@ -117,6 +117,10 @@ class RunRecord:
         self._in_ledger(lambda ledger: _step(ledger, row))
         return True
 
+    def wait(self, reason: str) -> None:
+        """Say why the run, which is PENDING, does not start yet."""
+        self._tell("waiting", lambda story: story.state is RunState.PENDING, reason=reason)
+
     def note(self, kind: str, **data: Any) -> None:
         """Write a remark, which changes nothing."""
         with self._journal.alone():

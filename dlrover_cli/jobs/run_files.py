@@ -90,6 +90,8 @@ class JobDocument:
     """The job as JSON; None for a run in the foreground."""
     argv: tuple[str, ...] | None = None
     """The command line of a run in the foreground."""
+    admission: str | None = None
+    """What decides when it may start, such as the path of an extender file."""
 
     def to_json(self) -> dict[str, Any]:
         document = {"schema_version": SCHEMA_VERSION, **asdict(self), "after": list(self.after)}
@@ -119,6 +121,7 @@ class JobDocument:
             plugin=None if data.get("plugin") is None else document.mapping("plugin"),
             job=data.get("job"),
             argv=None if argv is None else tuple(map(str, document.items("argv"))),
+            admission=document.optional_text("admission"),
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.jobs.admission import MakeGate, open_gate
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.ledger_file import LedgerError
 from dlrover_cli.jobs.life import Life
@@ -27,7 +28,7 @@ from dlrover_cli.jobs.stop_requests import StopRequests
 from dlrover_cli.jobs.waiting import wait_for_end
 
 
-def main(directory: Path, first: Path) -> None:
+def main(directory: Path, first: Path, make_gate: MakeGate = open_gate) -> None:
     """Live the run to its end. The exit code says nothing; the record does."""
     stops = StopRequests()
     print_to_log()
@@ -38,7 +39,7 @@ def main(directory: Path, first: Path) -> None:
         return
     with _ledger(directory.parent.parent) as ledger, RunRecord.open(files, ledger, say) as record:
         try:
-            _live(files, record, stops)
+            _live(files, record, stops, make_gate)
         except BaseException as error:
             traceback.print_exc()
             if not record.state.is_over:
@@ -65,14 +66,16 @@ def _ledger(state: Path) -> Iterator[Ledger | None]:
         yield ledger
 
 
-def _live(files: RunFiles, record: RunRecord, stops: StopRequests) -> None:
+def _live(files: RunFiles, record: RunRecord, stops: StopRequests, make_gate: MakeGate) -> None:
     try:
         plugin, job = load_job(files, record.document)
+        gate = make_gate(record, job, say)
     except DlroverError as error:
         reason = f"the plugin or the job cannot be loaded: {error.message}"
         record.move(RunState.FAILED, reason=reason, exit_code=ExitCode.USAGE)
         return
-    Life(files, record, plugin, job, stops, say).live(lambda: _wait_for_others(files, record))
+    life = Life(files, record, plugin, job, stops, say, gate)
+    life.live(lambda: _wait_for_others(files, record))
 
 
 def _wait_for_others(files: RunFiles, record: RunRecord) -> str | None:

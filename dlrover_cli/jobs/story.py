@@ -1,7 +1,7 @@
 """What the events of a run tell about it: one pure step per event, whoever reads them.
 
-`submitted`, `owned`, `state`, `cleaning`, `cleaning_failed` and `cleaned` are steps. All else is
-remarks. A change of state that the table of states does not allow was not made.
+`submitted`, `owned`, `state`, `waiting`, `cleaning`, `cleaning_failed` and `cleaned` are steps. All
+else is remarks. A change of state that the table of states does not allow was not made.
 """
 
 from collections.abc import Mapping
@@ -65,6 +65,9 @@ class Story:
                     None if code is None else int(code),
                     at,
                 )
+            case "waiting":
+                is_pending = self.state is RunState.PENDING
+                return replace(self, reason=str(data["reason"])) if is_pending else None
             case "cleaning":
                 return replace(self, cleaner=ProcessIdentity.from_json(data["by"]))
             case "cleaning_failed":

@@ -20,6 +20,7 @@ from dlrover_cli import __version__
 from dlrover_cli.contracts.jobs import AbstractJobPlugin, AISubGraph, BaseJob
 from dlrover_cli.contracts.jsonable import check_round_trip, encode
 from dlrover_cli.errors import LaunchError, PluginError, UsageError
+from dlrover_cli.jobs.admission import Admittance
 from dlrover_cli.jobs.job_file import (
     JobEntry,
     JobFile,
@@ -67,10 +68,21 @@ class _Planned:
     job: BaseJob
 
 
-def submit(path: Path, environ: Mapping[str, str], on_problem: Callable[[str], None]) -> Submission:
-    """Submit every job of a file and return at once. A file with a fault leaves nothing behind."""
+def submit(
+    path: Path,
+    environ: Mapping[str, str],
+    on_problem: Callable[[str], None],
+    admittance: Admittance | None = None,
+) -> Submission:
+    """Submit every job of a file and return at once. A file with a fault leaves nothing behind.
+
+    ``admittance`` decides when each may start; without it nothing but ``after`` does.
+    """
     job_file = read_job_file(path)
     planned = [_plan(entry, job_file) for entry in job_file.jobs]
+    if admittance is not None:
+        for each in planned:
+            admittance.check(each.job.job_config, each.entry.where())
     _refuse_to_wait_for_ever(planned)
     state = state_directory(environ)
     submission_id = secrets.token_hex(4)
@@ -79,8 +91,9 @@ def submit(path: Path, environ: Mapping[str, str], on_problem: Callable[[str], N
             Ledger.open(state, on_problem) as ledger,
             claimed(state, len(planned)) as files,
         ):
-            documents = _documents(planned, files, submission_id)
-            _begin(documents, files, ledger, environ, on_problem)
+            documents = _documents(planned, files, submission_id, admittance)
+            module = RUNNER if admittance is None else admittance.runner
+            _begin(documents, files, ledger, environ, on_problem, module)
     except OSError as error:
         raise LaunchError(
             f"the runs cannot be kept under {state}: {error.strerror}",
@@ -156,17 +169,24 @@ def _refuse_to_wait_for_ever(planned: Sequence[_Planned]) -> None:
 
 
 def _documents(
-    planned: Sequence[_Planned], files: Sequence[RunFiles], submission_id: str
+    planned: Sequence[_Planned],
+    files: Sequence[RunFiles],
+    submission_id: str,
+    admittance: Admittance | None,
 ) -> list[JobDocument]:
     run_ids = {each.entry.name: run.run_id for each, run in zip(planned, files, strict=True)}
     return [
-        _document(each, run, run_ids, submission_id)
+        _document(each, run, run_ids, submission_id, admittance)
         for each, run in zip(planned, files, strict=True)
     ]
 
 
 def _document(
-    planned: _Planned, files: RunFiles, run_ids: Mapping[str, str], submission_id: str
+    planned: _Planned,
+    files: RunFiles,
+    run_ids: Mapping[str, str],
+    submission_id: str,
+    admittance: Admittance | None,
 ) -> JobDocument:
     entry, job, config = planned.entry, planned.job, planned.job.job_config
     job.job_context.run_id = files.run_id
@@ -186,6 +206,7 @@ def _document(
         priority=config.priority,
         plugin=planned.source.to_json(),
         job=encode(job, f"the job {entry.name!r}"),
+        admission=None if admittance is None else admittance.file,
     )
 
 
@@ -195,13 +216,14 @@ def _begin(
     ledger: Ledger,
     environ: Mapping[str, str],
     on_problem: Callable[[str], None],
+    module: str,
 ) -> None:
     """Start the runners, make the runs exist, and let the runners go, by closing their pipes."""
     runners: list[subprocess.Popen[bytes]] = []
     try:
         for document, each in zip(documents, files, strict=True):
             stage(each, document)
-            runners.append(_spawn(each, files[0], environ))
+            runners.append(_spawn(each, files[0], environ, module))
             tell(each, "owned", owner=ProcessIdentity.of(runners[-1].pid))
         for each in files:
             commit(each)
@@ -214,12 +236,12 @@ def _begin(
 
 
 def _spawn(
-    files: RunFiles, leader: RunFiles, environ: Mapping[str, str]
+    files: RunFiles, leader: RunFiles, environ: Mapping[str, str], module: str
 ) -> "subprocess.Popen[bytes]":
     with open(files.runner_log, "ab", opener=_private) as log, held_back():
         return subprocess.Popen(
             # -P: the current directory must not be able to shadow the runner's own modules.
-            [sys.executable, "-P", "-m", RUNNER, str(files.path), str(leader.path)],
+            [sys.executable, "-P", "-m", module, str(files.path), str(leader.path)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -138,10 +138,10 @@ class Panel:
         for plugin in reversed(self._told.pop(task.uid, [])):
             self._tell(plugin.deallocated, task)
 
-    def release(self, task: TaskView) -> None:
-        """Tell all that a task of an earlier session has ended."""
-        for plugin in reversed(self._all):
-            self._tell(plugin.deallocated, task)
+    def release(self, task: TaskView) -> bool:
+        """Tell all that a task of an earlier session has ended; whether all have heard it."""
+        heard = [self._tell(plugin.deallocated, task) for plugin in reversed(self._all)]
+        return all(heard)
 
     def _asked(self, task: TaskView, nodes: Sequence[NodeView]) -> list[Refusal | None]:
         if not self._extenders or not nodes:
@@ -171,11 +171,13 @@ class Panel:
                 left &= answer.uids
         return left
 
-    def _tell(self, hook: Callable[[_Subject], object], subject: _Subject) -> None:
+    def _tell(self, hook: Callable[[_Subject], object], subject: _Subject) -> bool:
         try:
             hook(subject)
         except HookFailed as error:
             self._on_problem(error.message)
+            return False
+        return True
 
 
 def _first_refusal(

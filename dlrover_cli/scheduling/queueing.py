@@ -56,8 +56,7 @@ def lacking(queue: QueueView, wanted: Resources) -> str | None:
         held, more = queue.allocated.get(name, 0.0), wanted.get(name, 0.0)
         if more > 0 and held + more > limit + _TINY:
             return (
-                f"queue {queue.name} holds {held:g} of {limit:g} {_words(name, limit)}, "
-                f"and the job needs {more:g}"
+                f"queue {queue.name} holds {held:g} of {limit:g} {name}, and the job needs {more:g}"
             )
     return None
 
@@ -66,10 +65,7 @@ def never_fits(queue: QueueView, wanted: Resources) -> str | None:
     """Why a job would wait in this queue for ever."""
     for name, limit in queue.capacity.items():
         if wanted.get(name, 0.0) > limit + _TINY:
-            return (
-                f"it needs {wanted[name]:g} {_words(name, wanted[name])}, and queue {queue.name} "
-                f"has {limit:g} in all"
-            )
+            return f"it needs {wanted[name]:g} {name}, and queue {queue.name} has {limit:g} in all"
     return None
 
 
@@ -202,9 +198,3 @@ def _is_running(job: JobView) -> bool:
 
 def _less(idle: Resources, task: TaskView) -> Resources:
     return subtract(idle, task.resources)
-
-
-def _words(name: str, amount: float) -> str:
-    if name == AGENTS:
-        return "agent" if amount == 1 else "agents"
-    return f"of {name}"

@@ -7,7 +7,7 @@ is ready, or all is taken back in reverse. `close` is told on every way out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from dlrover_cli.scheduling.board import Board
@@ -43,6 +43,8 @@ class Decisions:
     waiting: Mapping[str, str] | None = None
     """By the uid of a job, why it waits."""
     evictions: tuple[Eviction, ...] = ()
+    unheard: tuple[TaskView, ...] = ()
+    """Those that were released and not everybody has heard it: to be told again."""
 
     def why(self, uid: str) -> str:
         return (self.waiting or {}).get(uid, "")
@@ -62,11 +64,11 @@ def hold_session(
     session = _Session(view, panel)
     try:
         refusal = panel.open(view)
-        for task in released:
-            panel.release(task)
+        unheard = tuple([task for task in released if not panel.release(task)])
         if refusal is not None:
-            return Decisions(waiting={job.uid: str(refusal) for job in view.jobs if job.waiting})
-        return session.run(actions)
+            waiting = {job.uid: str(refusal) for job in view.jobs if job.waiting}
+            return Decisions(waiting=waiting, unheard=unheard)
+        return replace(session.run(actions), unheard=unheard)
     finally:
         panel.close(session.board.view(view.uid))
 

@@ -56,7 +56,7 @@ def test_capacity_counts_agents_and_resources_and_says_which_is_short() -> None:
 
     assert lacking(queue, {"agents": 3.0}) is None
     assert lacking(queue, {"agents": 1.0, "gpu": 1.0}) == (
-        "queue q holds 8 of 8 of gpu, and the job needs 1"
+        "queue q holds 8 of 8 gpu, and the job needs 1"
     )
     assert lacking(queue, {"agents": 4.0}) == ("queue q holds 1 of 4 agents, and the job needs 4")
 

@@ -1,0 +1,1 @@
+"""Submitted runs under a scheduler: their own runners hold its sessions; there is no daemon."""

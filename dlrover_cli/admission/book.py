@@ -1,0 +1,117 @@
+"""The book of all runs that wait for a place or hold one: one file, read and written under a lock.
+
+<state>/
+    queue.lock      who holds it holds a session, or changes the book
+    queue.json      the book
+    runs/<id>/wake  a pipe that wakes the runner of a run that waits
+
+A place is in the book before anybody outside is told of it, and until everybody was told that it is
+free: whoever is killed in between leaves it there, and the next session gives it back.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from dlrover_cli.errors import LaunchError
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.telemetry.run_dir import write_json_atomically
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run, from when it asks for a place until the place is free again."""
+
+    run_id: str
+    name: str
+    config: str
+    """The extender file that it was submitted with; runs of one file share its queues."""
+    queue: str
+    priority: int
+    submitted: float
+    resources: Mapping[str, float]
+    owner: ProcessIdentity
+    is_enqueued: bool = False
+    node: str | None = None
+    is_releasing: bool = False
+    """It was told to make room."""
+    is_over: bool = False
+    """It has ended, and not everybody was told yet."""
+    reason: str = ""
+    """Why it waits, or why it has to make room."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{**data, "owner": ProcessIdentity.from_json(data["owner"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """All entries by run id, and when each file's last session was."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    sessions: Mapping[str, float] = field(default_factory=dict)
+
+    def with_entry(self, entry: Entry) -> "Book":
+        return replace(self, entries={**self.entries, entry.run_id: entry})
+
+    def without(self, run_ids: Set[str]) -> "Book":
+        left = {key: entry for key, entry in self.entries.items() if key not in run_ids}
+        return replace(self, entries=left)
+
+    def of(self, config: str) -> list[Entry]:
+        return [entry for entry in self.entries.values() if entry.config == config]
+
+
+class OpenBook:
+    """The book while its lock is held; every change is on the disk when it returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._book = _read(path)
+
+    @property
+    def book(self) -> Book:
+        return self._book
+
+    def write(self, book: Book) -> None:
+        """Raises OSError, and then the book is as before."""
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "entries": [asdict(entry) for entry in book.entries.values()],
+            "sessions": dict(book.sessions),
+        }
+        write_json_atomically(self._path, document)
+        self._book = book
+
+
+@contextmanager
+def opened_book(state: Path) -> Iterator[OpenBook]:
+    """Wait for the lock; it goes with the process that holds it. Raises OSError or LaunchError."""
+    descriptor = os.open(state / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield OpenBook(state / "queue.json")
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> Book:
+    try:
+        document = json.loads(path.read_bytes())
+        entries = [Entry.from_json(each) for each in document["entries"]]
+        return Book({entry.run_id: entry for entry in entries}, dict(document["sessions"]))
+    except FileNotFoundError:
+        return Book()
+    except (ValueError, KeyError, TypeError) as error:
+        raise LaunchError(
+            f"{path} is not what was written there: {error}",
+            hint=f"when no job of a queue runs any more, remove {path}",
+        ) from error

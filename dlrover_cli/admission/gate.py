@@ -1,0 +1,153 @@
+"""The gate of one run: its runner asks for a place, waits until it has one, and gives it back.
+
+There is no daemon. Whoever comes, ends or sees another end holds a session for all, under the lock
+of the book, and wakes those that it concerns. Nobody looks again and again; only what happens
+outside, such as a service that changes its mind, is asked for every ten seconds, by one for all.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+
+from dlrover_cli.admission.book import Book, Entry, OpenBook, opened_book
+from dlrover_cli.admission.sessions import bell_of, hold_over, is_lost
+from dlrover_cli.admission.snapshot import DEFAULT_QUEUE
+from dlrover_cli.admission.waking import Bell, Woken
+from dlrover_cli.config.quantities import parse_quantity
+from dlrover_cli.contracts.jobs import BaseJob
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.jobs.ledger import Ledger
+from dlrover_cli.jobs.record import RunRecord
+from dlrover_cli.jobs.stopping import stop_run
+from dlrover_cli.telemetry.process_identity import ProcessIdentity
+
+_PATIENCE = 10.0
+"""Seconds after which a session is held though nothing has happened here."""
+
+
+class QueueGate:
+    """Belongs to the runner of one run."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        job: BaseJob,
+        say: Callable[[str], None],
+        patience: float = _PATIENCE,
+    ) -> None:
+        document = record.document
+        assert document.admission is not None
+        self._record = record
+        self._say = say
+        self._patience = patience
+        self._state = record.files.path.parent.parent
+        self._entry = Entry(
+            document.run_id,
+            document.name,
+            document.admission,
+            document.queue or DEFAULT_QUEUE,
+            document.priority,
+            document.submitted,
+            {name: parse_quantity(text) for name, text in job.job_config.resources.items()},
+            ProcessIdentity.own(),
+        )
+
+    def enter(self, interrupting: Callable[[], AbstractContextManager[None]]) -> None:
+        bell = Bell(bell_of(self._state, self._entry.run_id))
+        try:
+            book = self._look(None)
+            while self._own(book).node is None:
+                self._tell_why(self._own(book).reason)
+                others = _living_owners(book, self._entry.run_id)
+                book = self._look(bell.wait(others, self._patience, interrupting))
+        finally:
+            bell.close()
+
+    def why_it_makes_room(self) -> str:
+        with suppress(OSError, DlroverError), opened_book(self._state) as opened:
+            return self._own(opened.book).reason or "asked to make room"
+        return "asked to make room"
+
+    def leave(self) -> None:
+        """What cannot be done now is done by the next session: the entry says that it is over."""
+        try:
+            with opened_book(self._state) as opened:
+                entry = opened.book.entries.get(self._entry.run_id)
+                if entry is None:
+                    return
+                opened.write(opened.book.with_entry(replace(entry, is_over=True)))
+                self._hold(opened)
+        except OSError as error:
+            self._say(f"the place in the queue cannot be given back: {error.strerror}")
+        except DlroverError as error:
+            self._say(f"the place in the queue cannot be given back: {error.message}")
+
+    def _look(self, woken: Woken | None) -> Book:
+        """The book as it is now, after a session if there is reason for one."""
+        self._stop_the_lost()
+        try:
+            with opened_book(self._state) as opened:
+                is_new = self._entry.run_id not in opened.book.entries
+                if is_new:
+                    opened.write(opened.book.with_entry(self._entry))
+                if is_new or self._is_due(opened.book, woken):
+                    self._hold(opened)
+                return opened.book
+        except OSError as error:
+            return self._waiting(f"the queue under {self._state} cannot be used: {error.strerror}")
+        except DlroverError as error:
+            return self._waiting(error.message)
+
+    def _is_due(self, book: Book, woken: Woken | None) -> bool:
+        match woken:
+            case Woken.OTHER_ENDED:
+                return any(is_lost(entry) for entry in book.entries.values())
+            case Woken.TIME_OUT:
+                last = book.sessions.get(self._entry.config, 0.0)
+                return not 0 <= time.time() - last < self._patience / 2
+            case _:
+                return False
+
+    def _hold(self, opened: OpenBook) -> None:
+        """Hold a session; if the file is wrong by now, all wait until somebody has mended it."""
+        try:
+            hold_over(opened, self._state, self._entry.config, self._say)
+        except DlroverError as error:
+            self._say(error.message)
+            entry = opened.book.entries.get(self._entry.run_id)
+            if entry is not None:
+                opened.write(opened.book.with_entry(replace(entry, reason=error.message)))
+
+    def _stop_the_lost(self) -> None:
+        """Runs whose runners were killed hold their places until their jobs have ended, too."""
+        with suppress(OSError, DlroverError):
+            with opened_book(self._state) as opened:
+                entries = list(opened.book.of(self._entry.config))
+            lost = [entry.run_id for entry in entries if entry.node and is_lost(entry)]
+            if not lost:
+                return
+            with Ledger.open(self._state, self._say) as ledger:
+                for run_id in lost:
+                    self._say(f"stopping run {run_id}, whose runner is gone: its place is needed")
+                    with suppress(DlroverError):
+                        stop_run(run_id, ledger, self._state, on_problem=self._say)
+
+    def _own(self, book: Book) -> Entry:
+        return book.entries.get(self._entry.run_id, self._entry)
+
+    def _waiting(self, reason: str) -> Book:
+        return Book({self._entry.run_id: replace(self._entry, reason=reason)})
+
+    def _tell_why(self, reason: str) -> None:
+        if reason and reason != self._record.story.reason:
+            self._record.wait(reason)
+
+
+def _living_owners(book: Book, but: str) -> list[ProcessIdentity]:
+    """Their ends wake us. One that cannot be watched, or is lost already, is looked for later."""
+    return [
+        entry.owner
+        for entry in book.entries.values()
+        if entry.run_id != but and not entry.is_over and entry.owner.is_alive()
+    ]

@@ -1,0 +1,121 @@
+"""A session over the book: what has ended is given back, who may start gets a place, all are told.
+
+Called with the book's lock held. What it decides is in the book when it returns; the runners that
+it concerns are woken and read it there.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from dlrover_cli.admission.book import Book, Entry, OpenBook
+from dlrover_cli.admission.snapshot import snapshot, task_of
+from dlrover_cli.admission.waking import ring
+from dlrover_cli.contracts.run_states import ENDED
+from dlrover_cli.jobs.journal import read_story
+from dlrover_cli.jobs.ledger import may_live
+from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.jobs.stop_requests import MAKE_ROOM
+from dlrover_cli.scheduling.builtins import built_ins
+from dlrover_cli.scheduling.extenders import opened_extenders
+from dlrover_cli.scheduling.model import TaskView
+from dlrover_cli.scheduling.panel import Panel
+from dlrover_cli.scheduling.plugin import Indifferent, Refusal
+from dlrover_cli.scheduling.reading import read_extender_file
+from dlrover_cli.scheduling.session import Decisions, hold_session
+
+
+def hold_over(opened: OpenBook, state: Path, config_file: str, say: Callable[[str], None]) -> None:
+    """Hold a session for the runs of one extender file. Raises UsageError if that is wrong."""
+    config = read_extender_file(Path(config_file))
+    before = opened.book
+    opened.write(_with_ends(before, state))
+    released = [
+        task_of(entry) for entry in opened.book.of(config_file) if entry.is_over and entry.node
+    ]
+    view = snapshot(_living(opened.book), config_file, config, secrets.token_hex(4))
+    with opened_extenders(config.extenders, say) as extenders:
+        panel = Panel([Keeper(opened), *built_ins()], extenders, say)
+        decisions = hold_session(view, panel, config.actions, released=released)
+    heard = {task.job for task in released} - {task.job for task in decisions.unheard}
+    opened.write(_with_decisions(opened.book, decisions, config_file).without(heard))
+    for eviction in decisions.evictions:
+        opened.book.entries[eviction.job.uid].owner.signal(MAKE_ROOM)
+    for entry in _concerned(before, opened.book):
+        ring(bell_of(state, entry.run_id))
+
+
+def bell_of(state: Path, run_id: str) -> Path:
+    return RunFiles.of(state, run_id).path / "wake"
+
+
+def is_lost(entry: Entry) -> bool:
+    """Whether its runner is gone, and has not said that the run is over."""
+    return not entry.is_over and not may_live(entry.owner)
+
+
+class Keeper(Indifferent):
+    """Writes a place into the book before the others hear of it, and out after they have."""
+
+    def __init__(self, opened: OpenBook) -> None:
+        self._opened = opened
+
+    def allocated(self, task: TaskView) -> Refusal | None:
+        book = self._opened.book
+        entry = replace(book.entries[task.job], node=task.node, reason="")
+        try:
+            self._opened.write(book.with_entry(entry))
+        except OSError as error:
+            return Refusal(f"the place cannot be written down: {error.strerror}")
+        return None
+
+    def deallocated(self, task: TaskView) -> None:
+        book = self._opened.book
+        entry = book.entries.get(task.job)
+        if entry is not None and not entry.is_over:  # others may still have to hear of its end
+            self._opened.write(book.with_entry(replace(entry, node=None)))
+
+
+def _with_ends(book: Book, state: Path) -> Book:
+    """Runs whose runners are gone are over, unless their jobs may still run and hold the place."""
+    for entry in book.entries.values():
+        if is_lost(entry) and (entry.node is None or _has_ended(state, entry)):
+            book = book.with_entry(replace(entry, is_over=True))
+    for entry in book.entries.values():
+        if entry.is_over and entry.node is None:
+            book = book.without({entry.run_id})
+    return book
+
+
+def _has_ended(state: Path, entry: Entry) -> bool:
+    try:
+        return read_story(RunFiles.of(state, entry.run_id).events).state in ENDED
+    except FileNotFoundError:
+        return True  # and was removed
+
+
+def _living(book: Book) -> Book:
+    return replace(
+        book, entries={key: entry for key, entry in book.entries.items() if not entry.is_over}
+    )
+
+
+def _with_decisions(book: Book, decisions: Decisions, config_file: str) -> Book:
+    for run_id in decisions.enqueued:
+        book = book.with_entry(replace(book.entries[run_id], is_enqueued=True))
+    for run_id, why in (decisions.waiting or {}).items():
+        book = book.with_entry(replace(book.entries[run_id], reason=why))
+    for eviction in decisions.evictions:
+        victim = book.entries[eviction.job.uid]
+        book = book.with_entry(replace(victim, is_releasing=True, reason=eviction.reason))
+    return replace(book, sessions={**book.sessions, config_file: time.time()})
+
+
+def _concerned(before: Book, after: Book) -> Iterable[Entry]:
+    """Those that wait for a place and have got one, or another reason."""
+    for entry in after.entries.values():
+        old = before.entries.get(entry.run_id)
+        if old is not None and old.node is None and old != entry:
+            yield entry

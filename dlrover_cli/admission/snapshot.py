@@ -1,0 +1,95 @@
+"""The book as a session sees it: runs are jobs of one task, and this machine is the only node."""
+
+import os
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from dlrover_cli.admission.book import Book, Entry
+from dlrover_cli.scheduling.model import (
+    JobPhase,
+    JobView,
+    NodeView,
+    QueueView,
+    Resources,
+    SessionView,
+    TaskStatus,
+    TaskView,
+    add,
+    charges,
+)
+from dlrover_cli.scheduling.settings import SchedulingConfig
+
+NAMESPACE = "default"
+DEFAULT_QUEUE = "default"
+
+
+def snapshot(book: Book, config_file: str, config: SchedulingConfig, uid: str) -> SessionView:
+    """The runs of one extender file. Runs of other files take room on the node, too."""
+    held = [entry for entry in book.entries.values() if entry.node is not None]
+    node = this_node(add(*(entry.resources for entry in held)))
+    jobs = [job_of(entry) for entry in book.of(config_file)]
+    return SessionView(uid, tuple(jobs), (node,), tuple(queues_of(config, jobs)))
+
+
+def job_of(entry: Entry) -> JobView:
+    phase = JobPhase.ENQUEUED if entry.is_enqueued else JobPhase.PENDING
+    return JobView(
+        entry.run_id,
+        entry.name,
+        NAMESPACE,
+        entry.queue,
+        entry.priority,
+        1,
+        (task_of(entry),),
+        JobPhase.RUNNING if entry.node is not None else phase,
+        entry.submitted,
+    )
+
+
+def task_of(entry: Entry) -> TaskView:
+    holds = TaskStatus.RELEASING if entry.is_releasing else TaskStatus.RUNNING
+    return TaskView(
+        NAMESPACE,
+        f"{entry.name}-0",
+        f"{entry.run_id}-0",
+        entry.run_id,
+        entry.resources,
+        entry.node,
+        TaskStatus.PENDING if entry.node is None else holds,
+        entry.priority,
+    )
+
+
+def queues_of(config: SchedulingConfig, jobs: Iterable[JobView]) -> list[QueueView]:
+    """Those of the file; without any, one that has no limit."""
+    there = list(jobs)
+    if not config.queues:
+        return [QueueView(DEFAULT_QUEUE, allocated=_held(DEFAULT_QUEUE, there))]
+    return [
+        QueueView(name, queue.weight, queue.capacity, queue.reclaimable, _held(name, there))
+        for name, queue in config.queues.items()
+    ]
+
+
+def this_node(used: Resources) -> NodeView:
+    """What this machine has for jobs."""
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    has = {"cpu": float(len(os.sched_getaffinity(0))), "memory": memory}
+    gpus = len([name for name in _devices() if re.fullmatch(r"nvidia[0-9]+", name)])
+    if gpus:
+        has["nvidia.com/gpu"] = float(gpus)
+    name = socket.gethostname()
+    return NodeView(name, has, used, {"kubernetes.io/hostname": name})
+
+
+def _devices() -> list[str]:
+    try:
+        return [path.name for path in Path("/dev").iterdir()]
+    except OSError:
+        return []
+
+
+def _held(queue: str, jobs: Iterable[JobView]) -> Resources:
+    return charges(task for job in jobs if job.queue == queue for task in job.placed)

@@ -1,0 +1,152 @@
+"""Submitted jobs start in their turn, make room, and leave nothing behind in the book."""
+
+import signal
+
+import pytest
+
+from dlrover_cli.contracts.run_states import RunState
+from tests.admission.queued import book, end, lasting, started, submit, write_extender
+from tests.harness.waiting import eventually
+from tests.jobs.submitted import PATIENCE, Jobs, SubmittedRun
+
+ONE_AT_A_TIME = {"queues": {"default": {"capacity": 1}}}
+
+
+def _waits(run: SubmittedRun, why: str) -> None:
+    eventually(lambda: run.story.reason == why, 30.0, what=f"{run.run_id} waits since {why}")
+    assert run.story.state is RunState.PENDING
+
+
+def test_jobs_of_a_full_queue_wait_and_start_by_priority_then_age(jobs: Jobs) -> None:
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [second] = submit(jobs, second=lasting("second"))
+    _waits(second, "queue default holds 1 of 1 agents, and the job needs 1")
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=5))
+    _waits(urgent, "queue default holds 1 of 1 agents, and the job needs 1")
+    _waits(second, "urgent of the same queue is before it")
+    assert jobs.listed()[second.run_id]["reason"] == "urgent of the same queue is before it"
+
+    for name in ("first", "urgent", "second"):
+        end(jobs, name)
+    for run in (first, urgent, second):
+        assert run.ended().state is RunState.FINISHED
+
+    assert started(jobs) == ["first", "urgent", "second"]
+    assert book(jobs) == {}
+
+
+def test_a_runner_that_is_killed_loses_its_job_and_its_place(jobs: Jobs) -> None:
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [lost] = submit(jobs, lost=lasting("lost"))
+    lost.wait_for(RunState.RUNNING)
+    [next_one] = submit(jobs, next=lasting("next"))
+    eventually(lambda: next_one.story.reason, PATIENCE)
+
+    lost.kill_owner()
+
+    next_one.wait_for(RunState.RUNNING)
+    assert lost.story.state is RunState.KILLED, "its job is ended before another has its place"
+    assert list(book(jobs)) == ["next"]
+    end(jobs, "next")
+    assert next_one.ended().state is RunState.FINISHED
+
+
+def test_a_victim_ends_in_good_order_and_runs_again_from_the_queue(jobs: Jobs) -> None:
+    write_extender(jobs, actions="allocate, preempt", **ONE_AT_A_TIME)
+    [victim] = submit(jobs, victim=lasting("victim"))
+    victim.wait_for(RunState.RUNNING)
+
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=9))
+    urgent.wait_for(RunState.RUNNING)
+
+    _waits(victim, "queue default holds 1 of 1 agents, and the job needs 1")
+    stopping = next(
+        event["data"]
+        for event in victim.events
+        if event["kind"] == "state" and event["data"]["to"] == "STOPPING"
+    )
+    assert stopping["reason"] == "preempted by urgent, which has priority 9"
+    end(jobs, "urgent")
+    end(jobs, "victim")
+    assert urgent.ended().state is RunState.FINISHED
+    assert victim.ended().state is RunState.FINISHED
+    assert victim.states == [
+        *("PENDING", "STARTING", "RUNNING", "STOPPING"),
+        *("PENDING", "STARTING", "RUNNING", "FINISHED"),
+    ]
+    assert started(jobs) == ["victim", "urgent", "victim"]
+    assert book(jobs) == {}
+
+
+def test_a_job_that_waits_can_be_stopped_and_those_behind_it_go_on(jobs: Jobs) -> None:
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [second] = submit(jobs, second=lasting("second"))
+    eventually(lambda: second.story.reason, PATIENCE)
+
+    jobs.command("stop", second.run_id)
+
+    assert second.story.state is RunState.KILLED
+    assert started(jobs) == ["first"]
+    end(jobs, "first")
+    assert first.ended().state is RunState.FINISHED
+    second.ended()
+    assert book(jobs) == {}
+
+
+@pytest.mark.full
+def test_a_waiting_runner_that_is_killed_keeps_nobody_from_starting(jobs: Jobs) -> None:
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [second] = submit(jobs, second=lasting("second", priority=1))
+    eventually(lambda: second.story.reason, PATIENCE)
+    [third] = submit(jobs, third=lasting("third"))
+    eventually(lambda: third.story.reason, PATIENCE)
+
+    assert second.owner.signal(signal.SIGKILL)
+    end(jobs, "first")
+    end(jobs, "third")
+
+    assert third.ended().state is RunState.FINISHED
+    assert started(jobs) == ["first", "third"]
+
+
+@pytest.mark.full
+def test_a_file_that_breaks_while_jobs_wait_is_said_and_mended(jobs: Jobs) -> None:
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [second] = submit(jobs, second=lasting("second"))
+    eventually(lambda: second.story.reason, PATIENCE)
+
+    (jobs.project / "extender.yaml").write_text("queues: 7")
+    end(jobs, "first")
+    assert first.ended().state is RunState.FINISHED
+    eventually(lambda: "extender.yaml:1" in second.story.reason, PATIENCE)
+    write_extender(jobs, **ONE_AT_A_TIME)
+    end(jobs, "second")
+
+    assert second.ended().state is RunState.FINISHED
+    assert book(jobs) == {}
+
+
+def test_what_could_never_start_is_refused_at_once(jobs: Jobs) -> None:
+    write_extender(jobs, queues={"gold": {}})
+    path = jobs.write({"one": lasting("one", queue="silver")})
+
+    refused = jobs.command("submit", "--extender", "extender.yaml", path, check=False)
+    missing = jobs.command("submit", "--extender", "none.yaml", path, check=False)
+    unnamed = jobs.command(
+        "submit", "--extender", "extender.yaml", jobs.write({"one": lasting("one")}), check=False
+    )
+
+    assert (refused.returncode, missing.returncode, unnamed.returncode) == (2, 2, 2)
+    assert "there is no queue 'silver' in extender.yaml" in refused.stderr
+    assert "its queues: gold" in refused.stderr
+    assert "none.yaml" in missing.stderr
+    assert "names no queue" in unnamed.stderr
+    assert jobs.runs() == []
