@@ -30,6 +30,7 @@ COMMANDS = {
     "cleanup": "dlrover_cli.cli.job_cleanup",
     "plugins": "dlrover_cli.cli.job_plugins",
     "failover": "dlrover_cli.cli.job_failover",
+    "extender": "dlrover_cli.cli.job_extender",
     "rendezvous": "dlrover_cli.cli.job_rendezvous",
 }
 

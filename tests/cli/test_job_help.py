@@ -12,7 +12,12 @@ from tests.cli.conftest import JOB_PROGRAM
 from tests.cli.program import run_python
 from tests.cli.test_help import loaded
 
-GROUPS = {"plugins": ["list", "check"], "failover": ["test"], "rendezvous": ["serve"]}
+GROUPS = {
+    "plugins": ["list", "check"],
+    "failover": ["test"],
+    "extender": ["check", "schema"],
+    "rendezvous": ["serve"],
+}
 PAGES = [(name,) for name in COMMANDS] + [
     (group, name) for group, names in GROUPS.items() for name in names
 ]
