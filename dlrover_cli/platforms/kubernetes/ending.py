@@ -10,6 +10,7 @@ from dlrover_cli.platforms.kubernetes.pods import CONTAINER, NODE, ROLE_LABEL
 _KILLED = frozenset({from_signal(9), from_signal(15)})
 _VOLCANO_ENDS = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 _LONGEST = 300
+_UNSCHEDULABLE = "Unschedulable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,19 @@ def trouble_of(pod: Mapping[str, Any]) -> str | None:
     """Why a pod does not get to run, where Kubernetes tries on and says nothing by itself."""
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
-        if condition.get("reason") == "Unschedulable":
+        if condition.get("reason") == _UNSCHEDULABLE:
             return f"no machine for it yet: {condition.get('message')}"
     for container in status.get("containerStatuses") or []:
         waiting = container.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in _STUCK:
             return f"{waiting['reason']}: {waiting.get('message', 'no more is known')}"
     return None
+
+
+def is_unschedulable(pod: Mapping[str, Any]) -> bool:
+    """Whether it waits for a machine that would take it."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(each.get("reason") == _UNSCHEDULABLE for each in conditions)
 
 
 def store_trouble_of(pod: Mapping[str, Any]) -> str | None:

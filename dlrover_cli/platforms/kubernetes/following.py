@@ -18,7 +18,8 @@ from dlrover_cli.platforms.kubernetes.ending import (
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
 from dlrover_cli.platforms.kubernetes.logs import PodLogs
 from dlrover_cli.platforms.kubernetes.objects import RunObjects
-from dlrover_cli.platforms.kubernetes.pods import NODE, ROLE_LABEL
+from dlrover_cli.platforms.kubernetes.pods import BAR, NODE, ROLE_LABEL
+from dlrover_cli.platforms.kubernetes.replacing import NodeReplacement
 from dlrover_cli.telemetry.events import Recorder, record_nothing
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -38,6 +39,8 @@ class Follower:
     record: Recorder = record_nothing
     clock: Callable[[], float] = time.time
     interval: float = _LOOK_AGAIN_SECONDS
+    replacement: NodeReplacement | None = None
+    """Of the process that is to the job what a manager is; others only look."""
     _ends: dict[str, PodEnd] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
     _overdue: set[str] = field(default_factory=set)
@@ -70,13 +73,18 @@ class Follower:
             self._failing_since = None
         for pod in pods:
             self._look_at(pod)
+        if self.replacement is not None and main is not None:
+            self.replacement.look(pods)
         return ending_of(main, self._ends.values())
 
     def _look_at(self, pod: Json) -> None:
         name, uid = pod["metadata"]["name"], str(pod["metadata"].get("uid"))
         status = pod.get("status", {})
         end = pod_end(pod)
-        is_node = pod["metadata"]["labels"].get(ROLE_LABEL) == NODE
+        role = pod["metadata"]["labels"].get(ROLE_LABEL)
+        if role == BAR:
+            return
+        is_node = role == NODE
         if self.logs is not None and is_node and _has_started(status):
             self.logs.follow(name, is_over=end is not None)
         if end is not None and uid not in self._ends:

@@ -13,7 +13,9 @@ from dlrover_cli.platforms.kubernetes.ending import Ending
 from dlrover_cli.platforms.kubernetes.following import Follower
 from dlrover_cli.platforms.kubernetes.logs import PodLogs, show_nothing
 from dlrover_cli.platforms.kubernetes.objects import RunObjects
+from dlrover_cli.platforms.kubernetes.replacing import NodeReplacement
 from dlrover_cli.platforms.kubernetes.request import Request
+from dlrover_cli.telemetry.events import record_nothing
 from dlrover_cli.telemetry.run_dir import write_json_atomically
 
 
@@ -41,13 +43,14 @@ class KubernetesHandler(AbstractJobHandler):
         if written is not None:
             return JobResult(written.exit_code, written.reason)
         objects = self._objects()
-        logs = None
+        logs = replacement = None
         if self._keeps_logs and timeout is None:  # who only looks would write lines twice
             nodes = Path(self.run_directory) / "nodes"
             nodes.mkdir(mode=0o700, exist_ok=True)
             logs = PodLogs(objects.client, objects.request.namespace, nodes, show_nothing, _say)
+            replacement = NodeReplacement(objects, _say, record_nothing)
         try:
-            ending = Follower(objects, _say, logs).follow(timeout)
+            ending = Follower(objects, _say, logs, replacement=replacement).follow(timeout)
         finally:
             if logs is not None:
                 logs.close()

@@ -26,6 +26,7 @@ from dlrover_cli.platforms.kubernetes.following import Follower
 from dlrover_cli.platforms.kubernetes.logs import PodLogs, show_on_console
 from dlrover_cli.platforms.kubernetes.manifests import manifests
 from dlrover_cli.platforms.kubernetes.objects import RunObjects, delete_command
+from dlrover_cli.platforms.kubernetes.replacing import NodeReplacement
 from dlrover_cli.platforms.kubernetes.request import Request, request_of
 
 AGENT = "submitter"
@@ -88,7 +89,9 @@ def _run(objects: RunObjects, session: Session) -> Ending:
     with _created(objects, session):
         logs = PodLogs(objects.client, namespace, nodes, show_on_console, session.say)
         try:
-            follower = Follower(objects, session.say, logs, session.events.record)
+            record = session.events.record
+            replacement = NodeReplacement(objects, session.say, record)
+            follower = Follower(objects, session.say, logs, record, replacement=replacement)
             ending = follower.follow()
             assert ending is not None
         finally:

@@ -9,11 +9,19 @@ from dlrover_cli.platforms.kubernetes.client import POD, Client, Json, Kind, kin
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
 from dlrover_cli.platforms.kubernetes.manifests import manifests
 from dlrover_cli.platforms.kubernetes.names import run_slug
-from dlrover_cli.platforms.kubernetes.pods import NODE, ROLE_LABEL, RUN_LABEL
+from dlrover_cli.platforms.kubernetes.pods import (
+    BAR,
+    NODE,
+    ROLE_LABEL,
+    RUN_LABEL,
+    Run,
+    bar_pod,
+)
 from dlrover_cli.platforms.kubernetes.request import Request
 
 _LOOK_AGAIN_SECONDS = 0.5
 _MARGIN_SECONDS = 30.0
+_CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class RunObjects:
         ``grace`` are the seconds that pods get to end; by default what they were made with.
         """
         self._delete_these(self.manifests)
+        self.lift_bars()
         if grace is not None:
             for pod in self.pods(role=None):
                 self.client.delete(
@@ -87,6 +96,20 @@ class RunObjects:
     def replace_node(self, pod: str) -> bool:
         """Take a pod from its node; its job makes another one, at no cost. False if it is gone."""
         return self.client.evict(self.request.namespace, pod)
+
+    def bar(self, machine: str) -> None:
+        """Let no node of the run be scheduled on this machine from now on."""
+        bar = bar_pod(Run(self.request, self.run_id), machine)
+        try:
+            self.client.create(_owned(bar, self.main()))
+        except KubernetesError as error:
+            if error.status != _CONFLICT:  # it is there already
+                raise
+
+    def lift_bars(self) -> None:
+        """Machines may be used again."""
+        for pod in self.pods(role=BAR):
+            self.client.delete(POD, self.request.namespace, pod["metadata"]["name"])
 
     def _delete_these(self, manifests: Sequence[Json]) -> None:
         for manifest in manifests:

@@ -1,9 +1,10 @@
-"""The two kinds of pods of a job: nodes, each with a launcher, and the store where they meet.
+"""The pods of a job: nodes, each with a launcher, the store where they meet, and bars.
 
 The store has a pod of its own, so that no training node is a single point of failure: whichever one
 is lost, the others meet again, and whatever was counted is still known.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ STORE_PORT = 29400
 RUN_LABEL = "dlrover.io/run"
 ROLE_LABEL = "dlrover.io/role"
 RUN_ANNOTATION = "dlrover.io/run-id"
-NODE, STORE = "node", "store"
+NODE, STORE, BAR = "node", "store", "bar"
 LINE_PREFIX = "[rank ${rank}]:"
 _STATE = "/var/lib/dlrover"
 _UNREACHABLE_SECONDS = 30
@@ -91,6 +92,26 @@ def store_template(run: Run) -> Json:
     metadata = run.metadata(STORE)
     metadata["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"
     return {"metadata": metadata, "spec": spec}
+
+
+def bar_pod(run: Run, machine: str) -> Json:
+    """Does nothing, on this very machine: nodes of the run are not scheduled beside it."""
+    digest = hashlib.sha256(machine.encode()).hexdigest()[:8]
+    few = {"cpu": "1m", "memory": "4Mi"}
+    command = ["sleep", "infinity"]
+    spec = _spec(run, BAR, command, [], {"requests": few, "limits": {"memory": "16Mi"}})
+    spec |= {
+        "nodeName": machine,  # nobody has to schedule it, and no taint keeps it away
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": run.named(f"-{BAR}-{digest}", BAR),
+        "spec": spec,
+    }
 
 
 def _spec(
@@ -169,8 +190,21 @@ def _literal(text: str) -> str:
 
 
 def _apart(run: Run) -> Json:
-    """Rather on machines of their own: what takes one away should not take two nodes."""
-    labels = {RUN_LABEL: run_slug(run.run_id), ROLE_LABEL: NODE}
-    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
-    preferred = [{"weight": 100, "podAffinityTerm": term}]
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    """Rather on machines of their own: what takes one away should not take two nodes.
+
+    And never on one that was barred.
+    """
+
+    def beside(role: str) -> Json:
+        labels = {RUN_LABEL: run_slug(run.run_id), ROLE_LABEL: role}
+        selector = {"matchLabels": labels}
+        return {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+
+    return {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [beside(BAR)],
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": beside(NODE)}
+            ],
+        }
+    }

@@ -9,7 +9,9 @@ from dlrover_cli.platforms.kubernetes.client import JOB, POD, VOLCANO_JOB
 from dlrover_cli.platforms.kubernetes.connecting import connect
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
 from dlrover_cli.platforms.kubernetes.objects import RunObjects
+from dlrover_cli.platforms.kubernetes.replacing import NodeReplacement
 from dlrover_cli.platforms.kubernetes.request import request_of
+from dlrover_cli.telemetry.events import record_nothing
 from tests.engines.kubernetes.api_server import TOKEN, Trouble
 
 pytestmark = pytest.mark.engine
@@ -181,6 +183,41 @@ def test_a_node_that_is_replaced_gets_a_new_pod_at_no_cost(cluster, objects):
 
 def test_a_node_that_is_gone_cannot_be_replaced(objects):
     assert objects.replace_node("nothing") is False
+
+
+def test_a_barred_machine_is_used_again_if_there_is_no_other(cluster, objects):
+    objects.create()
+    said = []
+    replacement = NodeReplacement(objects, said.append, record_nothing, patience=0.0)
+    first, _ = cluster.nodes()
+    cluster.run(first, "bad")
+    cluster.end(first, 81)
+    replacement.look(objects.pods(role=None))
+    [bar] = objects.pods(role="bar")
+    assert bar["spec"]["nodeName"] == "bad"
+    replacement.look(objects.pods(role=None))
+    assert objects.pods(role="bar") == [bar]  # nobody waits for a machine yet
+    waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    cluster.nodes()[-1]["status"]["conditions"] = [waiting]
+    replacement.look(objects.pods(role=None))
+    assert objects.pods(role="bar") == []
+    assert said[-1] == "no other machine is there: bad may be used again"
+    replacement.look(objects.pods(role=None))
+    assert len(said) == 2
+
+
+def test_who_may_not_bar_a_machine_says_so_and_goes_on(cluster, objects):
+    objects.create()
+    said = []
+    replacement = NodeReplacement(objects, said.append, record_nothing)
+    first, _ = cluster.nodes()
+    cluster.run(first, "bad")
+    cluster.end(first, 81)
+    cluster.troubles.append(Trouble("POST", "/pods$", 403, "quota"))
+    replacement.look(objects.pods(role=None))
+    [line] = said
+    assert "quota" in line
+    assert line.endswith("; the job goes on without it")
 
 
 def test_a_budget_may_forbid_a_replacement(cluster, objects):

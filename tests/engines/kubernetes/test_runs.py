@@ -130,6 +130,45 @@ def test_81_is_a_new_pod_and_the_job_goes_on(kind, cluster, submitter):
     assert code == 0, err
 
 
+def test_the_machine_of_81_is_barred_and_a_pod_that_came_there_first_is_evicted(cluster, submitter):
+    submitter.start("--nnodes=2", "train.py")
+    first, second = node_pods(cluster, 2)
+    cluster.run(first, "machine-1")
+    cluster.run(second, "bad")
+    seen = {first["metadata"]["uid"], second["metadata"]["uid"]}
+
+    def successor():
+        return [pod for pod in cluster.nodes() if pod["metadata"]["uid"] not in seen]
+
+    cluster.end(second, 81)
+    [early] = eventually(successor, 30)
+    cluster.run(early, "bad")  # faster than anybody could forbid it
+    seen.add(early["metadata"]["uid"])
+    [new] = eventually(successor, 30, what="a pod in the place of the one that was evicted")
+    [bar] = [pod for pod in cluster.of_kind("pods") if "-bar-" in pod["metadata"]["name"]]
+    assert bar["spec"]["nodeName"] == "bad"
+    assert keeps_away(new, bar)
+    assert not keeps_away(new, first)
+    cluster.run(new, "machine-2")
+    cluster.end(first, 0)
+    cluster.end(new, 0)
+    code, _, err = submitter.finish()
+    assert code == 0, err
+    assert "machine bad gets no pod of this job any more" in err
+    events = [json.loads(line) for line in _events(submitter.state / "dlrover/runs").splitlines()]
+    stories = [each["kind"] for each in events if "machine" in each["data"]]
+    assert stories == ["machine_barred", "pod_evicted"]
+    assert cluster.objects == {}
+
+
+def keeps_away(pod, other):
+    """Whether the scheduler would never put one beside the other."""
+    rules = pod["spec"]["affinity"]["podAntiAffinity"]
+    [term] = rules["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = term["labelSelector"]["matchLabels"].items()
+    return labels <= other["metadata"]["labels"].items()
+
+
 def test_81_does_not_count_and_a_killed_launcher_does(cluster, submitter):
     submitter.start("--nnodes=1", "--max_node_relaunches=2", "train.py")
     codes = [81, 81, 81, 81, 137, 143, 137]
