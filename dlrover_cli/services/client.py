@@ -15,7 +15,6 @@ from http.client import responses as reasons
 from pathlib import Path
 from typing import Any
 
-from dlrover_cli import __version__
 from dlrover_cli.errors import UsageError
 from dlrover_cli.services.address import ServiceAddress
 from dlrover_cli.services.bodies import BadBody, read_body
@@ -178,7 +177,7 @@ class ServiceClient:
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         headers = {
             "Host": self._address.authority,
-            "User-Agent": f"dlrover-run/{__version__}",
+            "User-Agent": "dlrover-run",
             "Content-Type": "application/json",
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
