@@ -8,6 +8,7 @@ import pytest
 
 from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy
 from dlrover_cli.errors import PluginError, UsageError
+from dlrover_cli.failover import http
 from dlrover_cli.failover.advice import History
 from dlrover_cli.failover.extension import ExtensionAdviser
 from dlrover_cli.failover.http import HttpFailoverExtension
@@ -131,3 +132,13 @@ def test_a_run_without_its_address_does_not_start(
     monkeypatch.delenv("DLROVER_FAILOVER_SERVICE_URL", raising=False)
     with pytest.raises(PluginError, match="DLROVER_FAILOVER_SERVICE_URL is not set"):
         advice(tmp_path)
+
+
+def test_every_variable_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "failover.md").read_text()
+    table = page.partition("`DLROVER_FAILOVER_SERVICE_…`")[2].partition("\n\n")[0]
+    told = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    prefix = "DLROVER_FAILOVER_SERVICE_"
+    names = (http.URL, http.TIMEOUT, http.IGNORABLE, http.TOKEN_FILE, http.CA_FILE)
+    assert told == [name.removeprefix(prefix) for name in names]
+    assert f"`{http.DEFAULT_TIMEOUT}` if absent" in table
