@@ -157,6 +157,14 @@ class Slurm:
         return None
 
 
+def find_job(slurm: Slurm, job_id: str) -> JobFacts | None:
+    """None if neither Slurm nor its accounting knows it any more. Raises SlurmError."""
+    try:
+        return slurm.job(job_id)
+    except NoSuchJob:
+        return slurm.ended(job_id)
+
+
 def require_slurm(environ: Mapping[str, str]) -> None:
     """Complain where there is no Slurm, before anything else is done."""
     for name in ("sbatch", "srun", "scontrol", "scancel"):

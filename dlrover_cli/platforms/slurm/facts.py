@@ -16,8 +16,10 @@ _COLUMNS = {
     "RestartCnt": 12,
     "EndTime": 24,
     "PreemptTime": 24,
+    "BatchHost": 256,
     "NodeList": 4096,
 }
+_AS_SCONTROL = ("Reason", "EndTime", "PreemptTime", "BatchHost", "NodeList")
 ROW_FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
 """What `squeue --Format` is asked for, so that `JobFacts.of_row` can read it."""
 
@@ -35,6 +37,8 @@ class JobFacts:
     node_list: str = ""
     end_time: str = ""
     is_preempted: bool = False
+    batch_host: str = ""
+    """The node that runs the batch script, or did, should it be gone."""
 
     @classmethod
     def of(cls, found: Mapping[str, str]) -> "JobFacts":
@@ -48,6 +52,7 @@ class JobFacts:
             node_list=_text(found.get("NodeList", "")),
             end_time=_text(found.get("EndTime", "")),
             is_preempted=_text(found.get("PreemptTime", "")) != "",
+            batch_host=_text(found.get("BatchHost", "")),
         )
 
     @classmethod
@@ -67,6 +72,7 @@ class JobFacts:
             node_list=str(row.get("nodes") or ""),
             end_time=time.strftime(_TIME, time.localtime(ends)) if ends else "",
             is_preempted=_whole(row.get("preempt_time")) > 0,
+            batch_host=str(row.get("batch_host") or ""),
         )
 
     @classmethod
@@ -81,7 +87,7 @@ class JobFacts:
                 "JobState": values["State"],
                 "ExitCode": f"{status >> 8}:{status & 0x7F}",
                 "Restarts": values["RestartCnt"],
-                **{name: values[name] for name in ("Reason", "NodeList", "EndTime", "PreemptTime")},
+                **{name: values[name] for name in _AS_SCONTROL},
             }
         )
 

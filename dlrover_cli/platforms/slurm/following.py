@@ -20,11 +20,12 @@ from dlrover_cli.launch.script import check_script, name_of_script
 from dlrover_cli.launch.session import Session, open_session
 from dlrover_cli.manager.launching import ManagedJobFailed
 from dlrover_cli.manager.manager import JobOutcome
-from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError, find_job
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
 from dlrover_cli.platforms.slurm.facts import JobFacts, explain_end
 from dlrover_cli.platforms.slurm.guard import Guard
 from dlrover_cli.platforms.slurm.history import MANAGER
+from dlrover_cli.platforms.slurm.orphans import OrphanWatch
 from dlrover_cli.platforms.slurm.submitting import LOGS, batch_for, sbatch_environ, write_script
 from dlrover_cli.platforms.slurm.tailing import Tail
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
@@ -101,6 +102,7 @@ class JobWatch:
         self._post = post
         self._closed = threading.Event()
         self._poked = threading.Event()
+        self._orphans = OrphanWatch(slurm, job_id, say)
         self._thread = threading.Thread(target=self._run, name="slurm-job", daemon=True)
         self._thread.start()
 
@@ -131,10 +133,10 @@ class JobWatch:
             self._poked.wait(_ASK_OFTEN if is_soon else _ASK_SELDOM)
 
     def _look(self) -> JobFacts | None:
-        try:
-            return self.slurm.job(self._job_id)
-        except NoSuchJob:
-            return self.slurm.ended(self._job_id)
+        job = find_job(self.slurm, self._job_id)
+        if job is not None:
+            self._orphans.look(job)
+        return job
 
 
 @dataclass(slots=True)

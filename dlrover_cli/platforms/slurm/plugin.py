@@ -32,9 +32,10 @@ from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.platforms.engines import TorchEngine
 from dlrover_cli.platforms.slurm.batch import Batch
-from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError, find_job
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
 from dlrover_cli.platforms.slurm.facts import JobFacts, explain_end
+from dlrover_cli.platforms.slurm.orphans import OrphanWatch
 from dlrover_cli.platforms.slurm.submitting import SCRIPT, batch_for, sbatch_environ, write_script
 
 _OWN_PROPERTIES = frozenset({"cwd", "env"})
@@ -76,13 +77,16 @@ class SlurmHandler(AbstractJobHandler):
         """How the job ended; None if it still runs after ``timeout`` seconds."""
         started = time.monotonic()
         slurm = Slurm()
+        orphans = OrphanWatch(slurm, self.job_id, _tell)
         while True:
             try:
                 job = find_job(slurm, self.job_id)
                 if job is None or job.is_over:
                     return self._result(job)
+                if timeout is None:  # whoever only looks leaves the job alone
+                    orphans.look(job)
             except SlurmError as error:
-                print(f"{error.message}; asking again", flush=True)  # noqa: T201 - in runner.log
+                _tell(f"{error.message}; asking again")
             waited = time.monotonic() - started
             pause = min(_ASK_SECONDS[1], max(_ASK_SECONDS[0], waited / 20))
             if timeout is not None:
@@ -172,14 +176,6 @@ class SlurmTorchPlugin(AbstractJobPlugin):
         return TorchEngine
 
 
-def find_job(slurm: Slurm, job_id: str) -> JobFacts | None:
-    """None if neither Slurm nor its accounting knows it any more. Raises SlurmError."""
-    try:
-        return slurm.job(job_id)
-    except NoSuchJob:
-        return slurm.ended(job_id)
-
-
 def settings_of(job: SlurmJob) -> LaunchSettings:
     """What the arguments, the environment and the config file in the job's directory make up."""
     end = job.arguments.index("--")
@@ -215,6 +211,10 @@ def _job_id(job: AbstractJob) -> str | None:
         if command.strip() == script:
             return number
     return None
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - in runner.log
 
 
 def _kill(slurm: Slurm, job_id: str) -> None:

@@ -1,6 +1,5 @@
 """slurm × torch keeps the contract of all job plugins, on a real Slurm."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +8,16 @@ import pytest
 from dlrover_cli.platforms.slurm.plugin import SlurmTorchPlugin
 from dlrover_cli.testing.job_plugin_contract import JobPluginContract
 from tests.engines.slurm.engine import Slurm
-from tests.harness.processes import TOKEN_VARIABLE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-def at_hand(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, process_token: str
-) -> Iterator[None]:
+def at_hand(slurm: Slurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The commands of this process go to the tests' Slurm."""
-    mine = {"XDG_STATE_HOME": str(tmp_path / "state"), TOKEN_VARIABLE: process_token}
-    for name, value in {**slurm.environ, **mine}.items():
+    for name, value in slurm.environ.items():
         monkeypatch.setenv(name, value)
-    yield
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.mark.usefixtures("at_hand")

@@ -45,7 +45,7 @@ STEP = {
 def test_a_job_is_read_from_one_line():
     assert fields(JOB)["JobName"] == "a b"
     assert JobFacts.read(JOB + "\n") == JobFacts(
-        "RUNNING", "", 1, 128 + 9, "n[1-3]", "2026-11-17T02:42:57"
+        "RUNNING", "", 1, 128 + 9, "n[1-3]", "2026-11-17T02:42:57", batch_host="n1"
     )
 
 
@@ -61,6 +61,7 @@ _OLD = {
     "nodes": "n[1-3]",
     "end_time": int(time.mktime((2026, 11, 17, 2, 42, 57, 0, 0, -1))),
     "preempt_time": 0,
+    "batch_host": "n1",
 }
 
 
@@ -227,7 +228,8 @@ class TestAnswers:
             assert self.asked(tmp_path) == asked
 
     def test_a_site_that_keeps_scontrol_to_itself_has_squeue(self, slurm, tmp_path):
-        row = f"{'RUNNING':40}{'None':60}{9:<12}{1:<12}{'2026-11-17T02:42:57':24}{'N/A':24}n[1-3]"
+        row = f"{'RUNNING':40}{'None':60}{9:<12}{1:<12}{'2026-11-17T02:42:57':24}{'N/A':24}"
+        row += f"{'n1':256}n[1-3]"
         refusal = "echo 'Access denied' >&2; exit 1"
         self.program(tmp_path, f'[ "$1" != --json ] || {{ {refusal}; }}; echo "{row}"', "squeue")
         self.program(tmp_path, refusal)

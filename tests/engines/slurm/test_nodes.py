@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engines.slurm.engine import Slurm
-from tests.engines.slurm.jobs import GATE, STEPS, SlurmJobs
+from tests.engines.slurm.jobs import GATE, STEPS, SlurmJob, SlurmJobs
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -73,6 +73,26 @@ def test_a_requeued_job_keeps_its_run_and_goes_on_with_the_next_attempt(
     assert finished.returncode == 0, finished
     assert job.steps == EVERY_STEP
     assert [fact["step"] for fact in job.started(1)] == [GATE, GATE]
-    assert job.result["attempts"] == 2
-    assert job.result["exit_code"] == 0
+    assert_went_on_in_the_same_run(job)
+
+
+def test_the_run_goes_on_when_the_node_of_its_manager_dies(submit: SlurmJobs, slurm: Slurm):
+    job = submit("--nnodes=2")
+    assert job.wait_for_gate() == 0
+    slurm.lose_node("n1")
+    job.running.wait_for("for the 2. time", 90)
+    job.go()
+    finished = job.finish()
+    assert finished.returncode == 0, finished
+    assert job.steps == EVERY_STEP
+    assert "n1" not in {fact["node"] for fact in job.started(1)}
+    assert_went_on_in_the_same_run(job)
+
+
+def assert_went_on_in_the_same_run(job: SlurmJob) -> None:
+    """Two managers, one after the other: one run, one id, and every attempt on record."""
+    result = job.result
+    assert (result["exit_code"], result["attempts"]) == (0, 2)
+    assert result["run_id"] == job.run_directory.name
     assert len(list(job.run_directory.glob("nodes/manager*"))) == 2
+    assert [fact["attempt"] for fact in job.scripts.facts("start")] == [0, 0, 1, 1]

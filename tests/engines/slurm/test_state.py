@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError
+from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError, find_job
 from dlrover_cli.platforms.slurm.facts import JobFacts
-from dlrover_cli.platforms.slurm.plugin import SlurmHandler, find_job
+from dlrover_cli.platforms.slurm.plugin import SlurmHandler
 from tests.engines.slurm import engine
 from tests.harness.engines import absent
 from tests.harness.waiting import eventually
