@@ -40,6 +40,8 @@ class Entry:
     owner: ProcessIdentity
     is_enqueued: bool = False
     node: str | None = None
+    place: str = ""
+    """The name of its hold on the node, by which services know what they hear twice."""
     is_releasing: bool = False
     """It was told to make room."""
     is_over: bool = False

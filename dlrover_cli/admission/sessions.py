@@ -64,7 +64,7 @@ class Keeper(Indifferent):
 
     def allocated(self, task: TaskView) -> Refusal | None:
         book = self._opened.book
-        entry = replace(book.entries[task.job], node=task.node, reason="")
+        entry = replace(book.entries[task.job], node=task.node, place=task.place, reason="")
         try:
             self._opened.write(book.with_entry(entry))
         except OSError as error:
@@ -75,7 +75,7 @@ class Keeper(Indifferent):
         book = self._opened.book
         entry = book.entries.get(task.job)
         if entry is not None and not entry.is_over:  # others may still have to hear of its end
-            self._opened.write(book.with_entry(replace(entry, node=None)))
+            self._opened.write(book.with_entry(replace(entry, node=None, place="")))
 
 
 def _with_ends(book: Book, state: Path) -> Book:

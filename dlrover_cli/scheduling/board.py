@@ -46,7 +46,7 @@ class Board:
     def take_back(self, task: TaskView) -> None:
         """The task has no node any more."""
         self._charge(task, subtract)
-        self._put(replace(task, node=None, status=TaskStatus.PENDING))
+        self._put(replace(task, node=None, status=TaskStatus.PENDING, place=""))
 
     def tell_to_end(self, job: JobView) -> None:
         """Its tasks are about to go, and hold what they have until then."""

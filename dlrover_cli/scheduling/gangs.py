@@ -1,5 +1,6 @@
 """Nodes for a whole job or for none of it: each task is told to everybody, or all is taken back."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -68,7 +69,9 @@ class Gangs:
         node = self._chooser.choose(task, nodes)
         if isinstance(node, Refusal):
             return node
-        task = replace(task, node=node.name, status=TaskStatus.ALLOCATED)
+        task = replace(
+            task, node=node.name, status=TaskStatus.ALLOCATED, place=secrets.token_hex(8)
+        )
         placed.append(task)
         self._board.place(task)
         refusal = self._panel.allocate(task)

@@ -49,6 +49,8 @@ class TaskView:
     status: TaskStatus = TaskStatus.PENDING
     priority: int = 0
     """That of its job."""
+    place: str = field(default="", compare=False)
+    """Names its hold on the node for as long as it lasts: what is told twice can be known by it."""
 
     @property
     def holds_node(self) -> bool:

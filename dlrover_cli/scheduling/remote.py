@@ -185,7 +185,9 @@ class RemoteExtender:
         if not self.settings.manages(task.resources):
             return None
         key = (verb, task.uid, task.node or "")
-        words = (self._session, *key, str(self._sent.get(key, 0)))
+        # A place has a name that outlives sessions and processes; where nobody has given it one,
+        # the next event that is taken is another one.
+        words = (*key, task.place or f"{self._session}/{self._sent.get(key, 0)}")
         event_id = str(uuid.uuid5(_EVENTS, "\n".join(words)))
 
         def judge(answer: EventAnswer) -> Refusal | None:

@@ -110,6 +110,25 @@ def test_an_event_of_which_nobody_knows_whether_it_came_has_its_id_again() -> No
     assert first == again != other
 
 
+def test_the_end_of_a_place_has_the_same_id_in_another_session_and_process() -> None:
+    place = replace(PLACED, place="p1")
+    with serving(ANYTHING) as server:
+        for session in ("a", "b"):
+            with RemoteExtender(settings(server.url)) as extender:
+                extender.session_open(SessionView(session))
+                extender.deallocated(place)
+                extender.deallocated(place)
+        assert len(ids(server)) == 4
+        assert len(set(ids(server))) == 1
+
+
+def test_another_hold_on_the_same_node_is_another_event() -> None:
+    with serving(ANYTHING) as server, RemoteExtender(settings(server.url)) as extender:
+        extender.allocated(replace(PLACED, place="p1"))
+        extender.allocated(replace(PLACED, place="p2"))
+        assert len(set(ids(server))) == 2
+
+
 def test_events_of_other_verbs_tasks_nodes_and_sessions_are_others() -> None:
     with serving(ANYTHING) as server, RemoteExtender(settings(server.url)) as extender:
         for session in ("a", "b"):
