@@ -48,4 +48,5 @@ def _part(found: re.Match[str], text: str) -> int:
         raise ValueError(f"{text!r} is longer than Go can count (292 years)")
     # Beyond a nanosecond digits do not count, and nobody has to read thousands of them.
     decimals = fraction[:18]
-    return int(whole or "0") * scale + int(decimals or "0") * scale // 10 ** len(decimals)
+    one: int = 10 ** len(decimals)
+    return int(whole or "0") * scale + int(decimals or "0") * scale // one

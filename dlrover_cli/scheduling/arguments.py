@@ -103,12 +103,10 @@ class _Reader:
 
     def ignorable(self) -> bool:
         match self._arguments.get(IGNORABLE):
-            case None:
+            case None | False | "false":
                 return False
-            case bool(written):
-                return written
-            case "true" | "false" as written:
-                return written == "true"
+            case True | "true":
+                return True
             case written:
                 what = f"{IGNORABLE} is true or false, not {written!r}"
                 raise self._wrong(IGNORABLE, what, f"Write {IGNORABLE}: true")
