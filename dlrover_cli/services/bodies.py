@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from contextlib import suppress
 from http.client import HTTPResponse
 from math import isfinite
 from typing import Any
@@ -11,6 +12,9 @@ LARGEST = 10 << 20
 MOST_VALUES = 200_000
 """Ten megabytes of empty lists take a second to read, long after the deadline."""
 _CHUNK = 1 << 16
+_START = 4096
+_GZIP = ("gzip", "x-gzip")
+_WBITS = zlib.MAX_WBITS | 16  # gzip, and nothing else
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -20,13 +24,22 @@ class BadBody(ValueError):
 
 def read_body(response: HTTPResponse) -> bytes:
     """The whole body. Raises BadBody, OSError and HTTPException."""
-    encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "x-gzip"):
+    encoding = _encoding(response)
+    if encoding not in ("identity", *_GZIP):
         raise BadBody(f"answered in the encoding {encoding[:40]!r}, which nobody asked for")
     if response.length is not None and response.length > LARGEST:
         raise BadBody(_TOO_LARGE)
     body = _read(response)
     return body if encoding == "identity" else _decompressed(body)
+
+
+def read_start(response: HTTPResponse) -> str:
+    """What can be read of the beginning of a text. Raises OSError and HTTPException."""
+    start = response.read(_START)
+    if _encoding(response) in _GZIP:
+        with suppress(zlib.error):
+            start = zlib.decompressobj(wbits=_WBITS).decompress(start, _START)
+    return start.decode(errors="replace")
 
 
 def parse_json(body: bytes) -> Any:
@@ -50,6 +63,10 @@ def parse_json(body: bytes) -> Any:
         raise BadBody(f"answered with JSON that holds {error}") from None
 
 
+def _encoding(response: HTTPResponse) -> str:
+    return (response.getheader("Content-Encoding") or "identity").strip().lower()
+
+
 def _read(response: HTTPResponse) -> bytes:
     parts, size = [], 0
     while chunk := response.read(_CHUNK):
@@ -63,7 +80,7 @@ def _read(response: HTTPResponse) -> bytes:
 
 
 def _decompressed(body: bytes) -> bytes:
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    unpack = zlib.decompressobj(wbits=_WBITS)
     try:
         plain = unpack.decompress(body, LARGEST + 1)
     except zlib.error:

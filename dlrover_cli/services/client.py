@@ -5,6 +5,7 @@ time-outs. Here every wait is for what is left. Redirects are not followed, prox
 environment are not used, and what is secret is in no message.
 """
 
+import contextlib
 import ssl
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 from dlrover_cli.errors import UsageError
 from dlrover_cli.services.address import ServiceAddress
-from dlrover_cli.services.bodies import BadBody, read_body
+from dlrover_cli.services.bodies import BadBody, read_body, read_start
 from dlrover_cli.services.breaker import Breaker
 from dlrover_cli.services.faults import (
     BadAnswer,
@@ -34,8 +35,6 @@ from dlrover_cli.services.secrets import read_token
 from dlrover_cli.services.sockets import Clock, DeadlineSocket, connect
 
 _MOST_IDLE = 32
-_ERROR_TEXT = 4096
-"""Bytes that are read of what comes with another status than 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,13 @@ class _Connection(HTTPConnection):
 
     def begin(self, question: _Question) -> HTTPResponse:
         """Ask, and read as far as the headers of the answer."""
-        self.request("POST", question.target, question.body, dict(question.headers))
+        try:
+            self.request("POST", question.target, question.body, dict(question.headers))
+        except ConnectionError as error:
+            # It may have said why before it hung up: that the body is too large, for example.
+            with contextlib.suppress(ConnectionError):
+                return self.getresponse()
+            raise error from None
         return self.getresponse()
 
     def hang_up(self) -> None:
@@ -223,7 +228,7 @@ def _bad_status(url: str, response: HTTPResponse) -> BadStatus:
     if location := response.getheader("Location"):
         what += f" and points to {shown(location, 100)}; redirects are not followed"
     try:
-        text = shown(response.read(_ERROR_TEXT).decode(errors="replace"))
+        text = shown(read_start(response))
     except (OSError, HTTPException, ValueError):
         text = ""  # the status says enough
     return BadStatus(url, f"{what}: {text}" if text else what, status=status)

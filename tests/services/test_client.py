@@ -317,6 +317,33 @@ def test_a_long_error_is_cut() -> None:
     assert error.message.endswith("…")
 
 
+def test_a_compressed_error_is_readable() -> None:
+    behaviour = answer(
+        gzip.compress(b"no such verb" * 9000), "404 No", headers={"Content-Encoding": "gzip"}
+    )
+    with serving(behaviour) as server, asking(server.url) as client:
+        assert "404 Not Found: no such verbno such verb" in failure(client, BadStatus).message
+
+
+def test_what_a_server_says_before_it_hangs_up_on_a_large_body_is_heard() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(head("413 Too Large", {"Content-Length": "4"}) + b"huge")
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        with (
+            asking(f"http://127.0.0.1:{listener.getsockname()[1]}", 5) as client,
+            pytest.raises(BadStatus, match=": huge"),
+        ):
+            client.post("onSessionOpen", b" " * (32 * MIB))
+        server.join(5)
+
+
 def test_a_redirect_is_not_followed() -> None:
     with serving(answer(b"{}")) as other:
         to = {"Location": f"{other.url}/elsewhere"}
