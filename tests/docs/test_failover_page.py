@@ -36,6 +36,7 @@ def typed(block: Block) -> object:
     return pytest.param(block, id=block.name, marks=marks)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", [typed(block) for block in PAGE.blocks])
 def test_the_commands_do_what_the_page_shows(
     block: Block, launch: Callable[..., Finished], tmp_path: Path

@@ -5,12 +5,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.harness.launcher import Finished
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
 
 
+@pytest.mark.full
 def test_my_launcher_runs_and_gives_results_and_metrics_back(
     launch: Callable[..., Finished],
 ) -> None:

@@ -18,6 +18,8 @@ from tests.harness.processes import (
 )
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 STANDALONE = ["--standalone", "--nproc-per-node=2"]
 BOTH = pytest.mark.parametrize("real", [False, True], ids=["forked", "real"])
 

@@ -11,6 +11,8 @@ import pytest
 from tests.harness.processes import is_alive
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

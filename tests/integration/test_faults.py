@@ -245,6 +245,7 @@ class TestPlaces:
         finished = launch([*c10d(f"{host}:29400", "read_timeout=1"), scripts.hello()])
         assert_refused(finished, 80, f"{host!r} of the rendezvous endpoint does not resolve")
 
+    @pytest.mark.full
     def test_nodes_that_do_not_come(self, launch: Launch, scripts: Scripts) -> None:
         port = free_port()
         finished = launch([*c10d(f"localhost:{port}", "join_timeout=1"), scripts.hello()])
@@ -288,6 +289,7 @@ class TestPlaces:
     ) -> None:
         assert_refused_before_anything_else(launch([*argv.split(), scripts.hello()]), words)
 
+    @pytest.mark.full
     def test_a_backend_whose_package_is_not_installed(
         self, launch: Launch, scripts: Scripts, tmp_path: Path
     ) -> None:
@@ -352,6 +354,7 @@ class TestDisk:
         finished = launch(["--no-python", "true"], env=env, command=without_places())
         assert_refused(finished, 1, "no directory can be made for the run", "XDG_STATE_HOME")
 
+    @pytest.mark.full
     def test_a_disk_that_fills_up_costs_the_logs_and_not_the_job(
         self, launch: Launch, scripts: Scripts, tmp_path: Path
     ) -> None:
@@ -382,6 +385,7 @@ class TestDisk:
 class TestStreams:
     """A stderr that nobody can write to is no reason to end a training."""
 
+    @pytest.mark.full
     @pytest.mark.parametrize(
         "redirection",
         [

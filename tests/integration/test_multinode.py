@@ -150,6 +150,7 @@ class TestMeeting:
 class TestMembership:
     """Nodes that come later are let in at no cost; those that go are done without, if allowed."""
 
+    @pytest.mark.full
     def test_a_node_that_joins_later_has_the_same_numbers(
         self, c10d: Callable[..., Stage], tmp_path: Path
     ) -> None:
@@ -177,6 +178,7 @@ class TestMembership:
         attempts = {path.name for path in tmp_path.glob("logs/*/attempt_*")}
         assert attempts == {f"attempt_{attempt}" for attempt in range(restarted + 1)}, "all kept"
 
+    @pytest.mark.full
     def test_a_node_that_is_killed_is_done_without(
         self, start: Start, scripts: Scripts, tmp_path: Path
     ) -> None:

@@ -267,6 +267,7 @@ class TestResults:
         assert codes == codes_of(f"the launcher gets {number.name}")
 
 
+@pytest.mark.full
 class TestNestedLaunchers:
     """A launcher that is itself a worker hands its root cause on, as torchrun does."""
 

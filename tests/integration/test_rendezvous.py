@@ -132,6 +132,7 @@ class TestMeeting:
 class TestServed:
     """The store outlives every node."""
 
+    @pytest.mark.full
     def test_a_spare_takes_over_from_a_node_that_is_killed(
         self, start: Start, scripts: Scripts, tmp_path: Path
     ) -> None:

@@ -273,6 +273,7 @@ def test_a_launcher_without_streams_works(launch, scripts, tmp_path, redirection
     assert kinds[-1] == "run_finished"
 
 
+@pytest.mark.full
 def test_a_console_that_nobody_reads_does_not_end_the_job(launch, scripts):
     script = scripts.write(
         "chatter.py",

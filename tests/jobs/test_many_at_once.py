@@ -69,6 +69,7 @@ def kill_some(jobs: Jobs, seed: int) -> None:
         submitter.wait(PATIENCE)
 
 
+@pytest.mark.full
 def test_all_end_and_each_is_recorded_once(jobs: Jobs) -> None:
     submit_all(jobs)
     assert assert_well_recorded(jobs, count_killed=False) == SUBMITTERS * JOBS_OF_EACH

@@ -155,6 +155,7 @@ class TestStrangers:
         hold("b")  # all goes on for others
         assert posts.get(timeout=PATIENCE) == posts_of("b", posts)
 
+    @pytest.mark.full
     def test_one_who_says_nothing_is_shown_out_after_a_lease(self, server: LeashServer) -> None:
         with connected(server) as stranger:
             began = time.monotonic()
@@ -171,6 +172,7 @@ class TestStrangers:
             agent.sendall(b"what?\n")
             assert posts.wait_for(Departed) == Departed("a", was_silent=False)
 
+    @pytest.mark.full
     def test_an_agent_with_the_wrong_secret_gives_up_after_a_lease(
         self, server: LeashServer, hold: Hold
     ) -> None:
@@ -194,6 +196,7 @@ def posts_of(agent: str, posts: Posts) -> object:
 
 
 class TestSilence:
+    @pytest.mark.full
     def test_both_live_on_without_a_word_for_longer_than_a_lease(
         self, server: LeashServer, posts: Posts, hold: Hold
     ) -> None:
@@ -204,6 +207,7 @@ class TestSilence:
         assert posts.get(timeout=PATIENCE) == Said("a", {"kind": "round", "attempt": 1})
         assert heard.empty()
 
+    @pytest.mark.full
     def test_an_agent_that_falls_silent_departs_after_a_lease(
         self, server: LeashServer, posts: Posts
     ) -> None:

@@ -103,6 +103,7 @@ class TestSuccess:
         assert [event["nodes"] for event in job.events("round")] == [2]
         assert sorted(event["agent"] for event in job.events("agent_ended")) == ["n1.0", "n2.1"]
 
+    @pytest.mark.full
     def test_a_node_that_joins_later_makes_the_job_larger(self, manage: JobStarter) -> None:
         job = manage("n1", nnodes="1:2")
         job.wait_for_steps(attempt=0, ranks=1)
@@ -132,6 +133,7 @@ class TestLostNode:
         [answer] = job.events("nodes_relaunched")
         assert (answer["relaunched"], answer["ignored"]) == ([], ["n2"])
 
+    @pytest.mark.full
     def test_an_extension_brings_a_new_node(self, manage: JobStarter, calls: Calls) -> None:
         job = manage("n1 n2", env=calls.environment(brings="n2-again"))
         job.wait_for_steps(attempt=0, ranks=2)
@@ -145,6 +147,7 @@ class TestLostNode:
         assert (answer["relaunched"], answer["ignored"], answer["problem"]) == (["n2"], [], "")
         assert_nothing_is_lost(job)
 
+    @pytest.mark.full
     def test_nothing_is_relaunched_and_the_job_goes_on_with_fewer(self, manage: JobStarter) -> None:
         job = manage("n1 n2", nnodes="1:2")
         job.wait_for_steps(attempt=0, ranks=2)
@@ -158,6 +161,7 @@ class TestLostNode:
         assert answer["problem"] == "no extension replaces nodes"
         assert_nothing_is_lost(job)
 
+    @pytest.mark.full
     def test_a_spare_is_taken_before_the_engine_has_noticed(self, manage: JobStarter) -> None:
         job = manage("n1 n2 n3")
         job.wait_for_steps(attempt=0, ranks=2)
@@ -168,6 +172,7 @@ class TestLostNode:
         assert job.placed() == ["n1", "n2", "n3"]
         assert len(job.events("replacing")) == 1
 
+    @pytest.mark.full
     def test_one_that_returns_is_used_again(self, manage: JobStarter) -> None:
         job = manage("n1 n2")
         job.wait_for_steps(attempt=0, ranks=2)
@@ -194,6 +199,7 @@ class TestLostNode:
         assert job.placed() == ["n1", "n2", "n3"]
         assert (job.result["attempts"], job.result["restart_count"]) == (2, 0)
 
+    @pytest.mark.full
     def test_an_agent_that_was_killed_on_a_healthy_node_is_placed_there_again(
         self, manage: JobStarter, calls: Calls
     ) -> None:

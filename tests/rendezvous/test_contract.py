@@ -54,6 +54,7 @@ class TestOurs(RendezvousContract):
             yield make
 
 
+@pytest.mark.full
 class TestC10d(RendezvousContract):
     @pytest.fixture
     def make_nodes(self, store: TCPStore) -> Iterator[MakeNodes]:

@@ -85,6 +85,7 @@ def test_it_ends_with_an_agent_that_is_killed(how: str) -> None:
             os.kill(facts["heir"], signal.SIGKILL)
 
 
+@pytest.mark.full
 @both_ways
 def test_a_signal_to_everybody_does_not_end_it(how: str) -> None:
     facts = facts_of(f"""
@@ -116,6 +117,7 @@ def test_one_that_is_killed_is_missed_with_a_sentence() -> None:
     assert facts["error"][1].startswith("the process that hosts the stores does not answer")
 
 
+@pytest.mark.full
 @both_ways
 def test_what_torch_has_to_say_about_connections_does_not_reach_the_user(how: str) -> None:
     facts = facts_of(f"""
@@ -130,6 +132,7 @@ def test_what_torch_has_to_say_about_connections_does_not_reach_the_user(how: st
     assert facts["stderr"] == ""
 
 
+@pytest.mark.full
 def test_a_fork_keeps_nothing_that_its_parent_had_open() -> None:
     facts = facts_of("""
         reading, writing = os.pipe()
@@ -142,6 +145,7 @@ def test_a_fork_keeps_nothing_that_its_parent_had_open() -> None:
     assert facts["end_of_pipe"]
 
 
+@pytest.mark.full
 def test_it_says_what_it_is_in_a_list_of_processes() -> None:
     with agent("""
         host = StoreHost.fork()

@@ -155,6 +155,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.full
 def test_every_way_to_train_is_seen(tmp_path: Path) -> None:
     ended = Workers(tmp_path).run(SCENARIOS)
     assert ended.status == 0, ended.stderr
