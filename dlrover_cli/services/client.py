@@ -6,15 +6,16 @@ environment are not used, and what is secret is in no message.
 """
 
 import contextlib
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from http.client import responses as reasons
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from dlrover_cli.errors import UsageError
 from dlrover_cli.services.address import ServiceAddress
@@ -97,13 +98,12 @@ class ServiceClient:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
-            connection.hang_up()
+            connection.close()
 
     def _exchange(self, url: str, target: str, body: bytes, more: Mapping[str, str]) -> bytes:
         deadline = self._options.clock() + self._options.timeout
         try:
-            question = _Question(url, target, body, self._headers(more))
-            return self._ask(question, deadline)
+            return self._ask(_Question(url, self._head(target, len(body), more) + body), deadline)
         except ServiceFailed:
             raise
         except UsageError as error:
@@ -117,29 +117,7 @@ class ServiceClient:
             raise ServiceUnreachable(url, in_words(error)) from None
 
     def _ask(self, question: "_Question", deadline: float) -> bytes:
-        """Over a connection that is there, if there is one and it still works."""
-        connection = self._kept(deadline)
-        if connection is not None:
-            try:
-                response = connection.begin(question)
-            except ConnectionError:
-                connection.hang_up()  # closed over there while it was idle; nothing was answered
-            except BaseException:
-                connection.hang_up()
-                raise
-            else:
-                return self._finish(question, connection, response)
-        connection = self._connected(deadline)
-        try:
-            response = connection.begin(question)
-        except BaseException:
-            connection.hang_up()
-            raise
-        return self._finish(question, connection, response)
-
-    def _finish(
-        self, question: "_Question", connection: "_Connection", response: HTTPResponse
-    ) -> bytes:
+        connection, response = self._begin(question, deadline)
         is_done = False
         try:
             if response.status != 200:
@@ -148,12 +126,21 @@ class ServiceClient:
             is_done = not response.will_close
             return body
         finally:
-            self._keep(connection) if is_done else connection.hang_up()
+            self._keep(connection) if is_done else connection.close()
+
+    def _begin(self, question: "_Question", deadline: float) -> "tuple[_Connection, HTTPResponse]":
+        kept = self._kept(deadline)
+        if kept is not None:
+            # It may have been closed over there while it was idle; then nothing was answered.
+            with contextlib.suppress(ConnectionError):
+                return kept, kept.begin(question)
+        connection = self._connected(deadline)
+        return connection, connection.begin(question)
 
     def _connected(self, deadline: float) -> "_Connection":
         options = self._options
         sock = connect(self._lookup, self._address.host, self._tls, deadline, options.clock)
-        return _Connection(self._address.host, sock)
+        return _Connection(sock)
 
     def _kept(self, deadline: float) -> "_Connection | None":
         while True:
@@ -164,61 +151,73 @@ class ServiceClient:
             if connection.wire.is_quiet():
                 connection.wire.deadline = deadline
                 return connection
-            connection.hang_up()
+            connection.close()
 
     def _keep(self, connection: "_Connection") -> None:
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
                 return
-        connection.hang_up()
+        connection.close()
 
-    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _head(self, target: str, length: int, more: Mapping[str, str]) -> bytes:
         headers = {
             "Host": self._address.authority,
             "User-Agent": "dlrover-run",
             "Content-Type": "application/json",
+            "Content-Length": str(length),
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
             **more,
         }
         if self._options.token_file is not None:
             headers["Authorization"] = f"Bearer {read_token(self._options.token_file)}"
-        return headers
+        lines = [f"POST {target} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
+        return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     url: str
-    target: str
-    body: bytes
-    headers: Mapping[str, str] = field(repr=False)
+    request: bytes = field(repr=False)
+    """As it is sent, head and body in one piece: a server that waits for one is never behind."""
 
 
-class _Connection(HTTPConnection):
-    """One connection, which was made elsewhere and is not made again."""
+class _Connection:
+    """One connection, used for one exchange after the other."""
 
-    auto_open = 0
-
-    def __init__(self, host: str, wire: DeadlineSocket) -> None:
-        super().__init__(host, port=1)  # neither is used: the wire is connected
+    def __init__(self, wire: DeadlineSocket) -> None:
         self.wire = wire
-        self.sock: Any = wire
 
     def begin(self, question: _Question) -> HTTPResponse:
-        """Ask, and read as far as the headers of the answer."""
+        """Ask, and read as far as the headers of the answer; on failure it is closed."""
         try:
-            self.request("POST", question.target, question.body, dict(question.headers))
+            return self._asked(question)
+        except BaseException:
+            self.close()
+            raise
+
+    def _asked(self, question: _Question) -> HTTPResponse:
+        try:
+            self.wire.sendall(question.request)
         except ConnectionError as error:
             # It may have said why before it hung up: that the body is too large, for example.
             with contextlib.suppress(ConnectionError):
-                return self.getresponse()
+                return self._answer()
             raise error from None
-        return self.getresponse()
+        return self._answer()
 
-    def hang_up(self) -> None:
-        self.close()
-        self.wire.hang_up()
+    def _answer(self) -> HTTPResponse:
+        response = HTTPResponse(cast(socket.socket, self.wire), method="POST")
+        try:
+            response.begin()
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+    def close(self) -> None:
+        self.wire.close()
 
 
 def _bad_status(url: str, response: HTTPResponse) -> BadStatus:

@@ -53,9 +53,6 @@ class DeadlineSocket:
         return not ready.poll(0)
 
     def close(self) -> None:
-        """Called by `http.client` before the last answer is read; `hang_up` is what closes."""
-
-    def hang_up(self) -> None:
         self._socket.close()
 
     def _set_timeout(self) -> None:
