@@ -71,11 +71,16 @@ class Nodes:
         return at
 
     def lose_raylet(self, node: str) -> float:
-        """Ray's own process ends, and nothing else."""
+        """Ray's own process ends, and nothing else; its actors notice, and end too."""
         _signal(self.raylet(node), signal.SIGKILL)
         at = time.time()
         self.cluster.remove_node(self._by_id.pop(node), allow_graceful=False)
         return at
+
+    def hang(self, node: str) -> float:
+        """Ray's own process does nothing any more: the node is called dead, and nothing ends."""
+        _signal(self.raylet(node), signal.SIGSTOP)
+        return time.time()
 
 
 def main() -> None:
@@ -98,6 +103,11 @@ def main() -> None:
                 answer(nodes.wait_for(resource))
             case {"op": "lose_raylet", "node": node}:
                 answer(nodes.lose_raylet(node))
+            case {"op": "hang", "node": node}:
+                answer(nodes.hang(node))
+            case {"op": "settle"}:
+                nodes.cluster.wait_for_nodes()
+                answer(True)
     nodes.cluster.shutdown()
 
 

@@ -1,5 +1,6 @@
 """A Ray of the tests' own: a head and three nodes, in a namespace with loopback only."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -8,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from typing import Any
 from tests.harness.processes import TOKEN_LENGTH, TOKEN_VARIABLE, kill_all
 
 NODES = 3
+_NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET."""
 
 
 def missing() -> str:
@@ -56,6 +60,14 @@ class RayEngine:
         """A command line inside the namespace; the process is that of the command itself."""
         return ["ip", "netns", "exec", self.namespace, *argv]
 
+    def ray_start(self, pid_file: Path) -> list[str]:
+        """The command of one more node, which lives until its process is terminated."""
+        command = [
+            *(str(self.programs / "ray"), "start", "--block", f"--address={self.address}"),
+            *("--num-cpus=1", "--node-ip-address=127.0.0.1", "--object-store-memory=80000000"),
+        ]
+        return ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(pid_file), *command]
+
     def ensure(self, count: int = NODES) -> None:
         """Have at least so many nodes."""
         if len(self.nodes) < count:
@@ -78,6 +90,14 @@ class RayEngine:
         self.nodes.remove(node)
         return float(self._ask(op="lose_raylet", node=node))
 
+    def hang(self, node: str) -> float:
+        """Ray's own process hangs; when it began to. The node is lost for good with `lose`."""
+        return float(self._ask(op="hang", node=node))
+
+    def settle(self) -> None:
+        """Until no node is there but ours."""
+        assert self._ask(op="settle")
+
     def close(self) -> None:
         if process := getattr(self, "_process", None):
             process.stdin.close()
@@ -88,6 +108,16 @@ class RayEngine:
             _ip("netns", "delete", self.namespace)
         shutil.rmtree(self._etc, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread, and all that it starts, is in the namespace meanwhile."""
+        with open("/proc/thread-self/ns/net") as before:
+            _enter(f"/run/netns/{self.namespace}")
+            try:
+                yield
+            finally:
+                _enter(f"/proc/self/fd/{before.fileno()}")
 
     def _make_namespace(self) -> None:
         _ip("netns", "add", self.namespace)
@@ -131,6 +161,12 @@ class RayEngine:
             log = (self.directory / "server.log").read_text(errors="replace")
             raise AssertionError(f"the cluster's server is gone:\n{log[-4000:]}")
         return json.loads(line)
+
+
+def _enter(path: str) -> None:
+    with open(path) as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NEW_NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter {path}")
 
 
 def _ip(*arguments: str) -> None:

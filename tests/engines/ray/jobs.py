@@ -29,7 +29,7 @@ dist.broadcast_object_list(done, src=0)
 print(f"rank {rank} of {world} goes on after step {done[0]}", flush=True)
 log = open(os.path.join(directory, f"steps.{attempt}.{rank}"), "a", buffering=1)
 for step in range(done[0] + 1, steps + 1):
-    dist.all_reduce(torch.ones(1))
+    TOGETHER
     log.write(json.dumps({"step": step, "world": world, "time": time.time()}) + "\\n")
     if rank == 0:
         with open(checkpoint + ".new", "w") as file:
@@ -39,6 +39,7 @@ for step in range(done[0] + 1, steps + 1):
     FAIL
 dist.destroy_process_group()
 """
+TOGETHER = "dist.all_reduce(torch.ones(1))"
 FAIL = 'if attempt == 0 and rank == 1 and step == 3: raise RuntimeError("on purpose")'
 
 
@@ -62,10 +63,14 @@ class RayJobs:
         self._launcher = launcher
         self.state = directory / "state" / "dlrover"
 
-    def training(self, *, fails: bool = False) -> Path:
-        """The script; ``fails``: rank 1 raises at its third step, once."""
+    def training(self, *, fails: bool = False, together: bool = True) -> Path:
+        """The script; ``fails``: rank 1 raises at its third step, once.
+
+        Ranks that are not ``together`` do not wait for one another: a lost one goes on, if it can.
+        """
         path = self.directory / "train.py"
-        path.write_text(TRAIN.replace("FAIL", FAIL if fails else ""))
+        text = TRAIN.replace("FAIL", FAIL if fails else "")
+        path.write_text(text.replace("TOGETHER", TOGETHER if together else "pass"))
         return path
 
     def arguments(self, *options: str, steps: int, pause: float = 0.05) -> list[str]:
