@@ -1,16 +1,12 @@
 """The book as a session sees it: runs are jobs of one task, and this machine is the only node."""
 
-import os
-import re
-import socket
 from collections.abc import Iterable
-from pathlib import Path
 
 from dlrover_cli.admission.book import Book, Entry
+from dlrover_cli.scheduling.local_node import this_node
 from dlrover_cli.scheduling.model import (
     JobPhase,
     JobView,
-    NodeView,
     QueueView,
     Resources,
     SessionView,
@@ -59,6 +55,7 @@ def task_of(entry: Entry) -> TaskView:
         entry.node,
         TaskStatus.PENDING if entry.node is None else holds,
         entry.priority,
+        entry.place,
     )
 
 
@@ -71,24 +68,6 @@ def queues_of(config: SchedulingConfig, jobs: Iterable[JobView]) -> list[QueueVi
         QueueView(name, queue.weight, queue.capacity, queue.reclaimable, _held(name, there))
         for name, queue in config.queues.items()
     ]
-
-
-def this_node(used: Resources) -> NodeView:
-    """What this machine has for jobs."""
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    has = {"cpu": float(len(os.sched_getaffinity(0))), "memory": memory}
-    gpus = len([name for name in _devices() if re.fullmatch(r"nvidia[0-9]+", name)])
-    if gpus:
-        has["nvidia.com/gpu"] = float(gpus)
-    name = socket.gethostname()
-    return NodeView(name, has, used, {"kubernetes.io/hostname": name})
-
-
-def _devices() -> list[str]:
-    try:
-        return [path.name for path in Path("/dev").iterdir()]
-    except OSError:
-        return []
 
 
 def _held(queue: str, jobs: Iterable[JobView]) -> Resources:

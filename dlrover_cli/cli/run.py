@@ -27,6 +27,7 @@ from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.workers import light_exit  # noqa: F401 - before anything that registers an exit
 
 if TYPE_CHECKING:
+    from dlrover_cli.launch.place import Place
     from dlrover_cli.launch.run import Launch
 
 _T = TypeVar("_T")
@@ -44,7 +45,7 @@ def main(args: list[str] | None = None) -> None:
         from dlrover_cli.launch.helpers import Helpers
         from dlrover_cli.launch.run import run
 
-        run(prepared, Helpers())
+        run(prepared, Helpers(), _place(prepared.settings))
 
 
 def console() -> None:
@@ -68,13 +69,18 @@ def console() -> None:
     if isinstance(helpers, socket.socket):
         serve_as_zygote(helpers, prepared.worker_start)
         return
-    code, _ = _outcome_of(lambda: run(prepared, helpers))
+    code, _ = _outcome_of(lambda: run(prepared, helpers, _place(prepared.settings)))
     _exit(code)
 
 
 def _prepare(argv: list[str]) -> "Launch | None":
     try:
         settings = read_settings(argv)
+    except UsageError as error:
+        explain(error)
+        raise SystemExit(int(error.exit_code)) from None
+    try:
+        _place(settings)  # what is wrong with it is said before anything is loaded
     except UsageError as error:
         explain(error)
         raise SystemExit(int(error.exit_code)) from None
@@ -87,6 +93,19 @@ def _prepare(argv: list[str]) -> "Launch | None":
     from dlrover_cli.launch.run import prepare
 
     return prepare(settings, argv)
+
+
+def _place(settings: LaunchSettings) -> "Place | None":
+    """Who has a say in whether the run may start on this node."""
+    if not settings.extender and not settings.extender_url:
+        return None
+    from dlrover_cli.launch.run import say
+    from dlrover_cli.scheduling.foreground import LocalPlace
+    from dlrover_cli.scheduling.of_settings import resources_of, scheduling_of
+
+    check_settings(settings)
+    config = scheduling_of(settings)
+    return None if config is None else LocalPlace(config, resources_of(settings), say)
 
 
 def _run_on_platform(settings: LaunchSettings, argv: list[str]) -> None:

@@ -155,12 +155,38 @@ def _check_combinations(settings: LaunchSettings) -> None:
             setting="no_python",
             hint="Leave one of them out.",
         )
+    _check_extender(settings)
     if settings.source_of("json_output").kind is SourceKind.FLAG and not settings.dry_run:
         raise ConfigError(
             "--json has nothing to print without --dry-run.",
             setting="json_output",
             hint="Add --dry-run, or use --result-file to have the outcome of a run as JSON.",
         )
+
+
+def _check_extender(settings: LaunchSettings) -> None:
+    names = [name for name in ("extender", "extender_url") if getattr(settings, name)]
+    if len(names) == 2:
+        both = " and ".join(settings.origin(name).subject for name in names)
+        raise ConfigError(
+            f"{both} both name a service.",
+            setting="extender_url",
+            hint="Keep one of them; a file may name several services.",
+        )
+    if names and settings.platform in _PLACE_BY_THEMSELVES:
+        raise ConfigError(
+            f"{settings.origin(names[0]).subject} is asked where agents run, and "
+            f"{_PLACE_BY_THEMSELVES[settings.platform]} places them by itself.",
+            setting=names[0],
+            hint="Leave it out, and let the scheduler of the cluster ask the service.",
+        )
+    for name in _OF_EXTENDER_URL:
+        if settings.source_of(name).kind is SourceKind.FLAG and not settings.extender_url:
+            origin = settings.origin(name)
+            hint = "Add --extender_url, or write it into the file of --extender."
+            raise _wrong(
+                name, origin, "says something about --extender_url, which is not there", hint
+            )
 
 
 def _option(name: str) -> Source:
@@ -171,6 +197,11 @@ def _wrong(name: str, origin: Source, what: str, hint: str) -> ConfigError:
     return ConfigError(f"{origin.subject} {what}.", setting=name, hint=hint)
 
 
+_PLACE_BY_THEMSELVES = {"kubernetes": "Kubernetes", "slurm": "Slurm"}
+_OF_EXTENDER_URL = (
+    *("extender_timeout", "extender_verbs", "extender_ignorable"),
+    *("extender_managed_resources", "extender_token_file", "extender_ca_file"),
+)
 _ANY = float("inf")
 _RANGES = (
     ("max_restarts", 0, _ANY),

@@ -22,6 +22,7 @@ class Panel(Enum):
     RESTARTS = "Restarts and shutdown"
     LOGS = "Logs"
     PLATFORM = "Platform"
+    SCHEDULING = "Scheduling"
     FAILOVER = "Failover"
     PLUGINS = "Plugins"
     INSPECT = "Inspect"
@@ -433,6 +434,64 @@ class LaunchSettings:
         about="What the job is: a Job of Kubernetes itself, or one of Volcano.",
         metavar="KIND",
         choices=("job", "volcano"),
+        torchrun=False,
+    )
+
+    # Scheduling
+    extender: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="A file that names services which decide where agents run, as Volcano has it.",
+        metavar="FILE",
+        torchrun=False,
+    )
+    extender_url: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="One such service, without a file.",
+        metavar="URL",
+        torchrun=False,
+    )
+    extender_timeout: str = setting(
+        "1s",
+        panel=Panel.SCHEDULING,
+        about="What an answer of --extender-url may take, such as 500ms.",
+        metavar="DURATION",
+        torchrun=False,
+    )
+    extender_verbs: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="What --extender-url is asked, such as predicate,prioritize=score.",
+        metavar="VERB[=PATH],...",
+        default_text="everything",
+        torchrun=False,
+    )
+    extender_ignorable: bool = setting(
+        False,
+        panel=Panel.SCHEDULING,
+        about="Go on without --extender-url where it fails.",
+        torchrun=False,
+    )
+    extender_managed_resources: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="Ask --extender-url only about agents that need one of these resources.",
+        metavar="NAME,...",
+        torchrun=False,
+    )
+    extender_token_file: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="The bearer token for --extender-url.",
+        metavar="FILE",
+        torchrun=False,
+    )
+    extender_ca_file: str = setting(
+        "",
+        panel=Panel.SCHEDULING,
+        about="The authority that signed the certificate of --extender-url.",
+        metavar="FILE",
         torchrun=False,
     )
 

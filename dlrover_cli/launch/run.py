@@ -16,6 +16,7 @@ from dlrover_cli.launch.given_run import GivenRun, take_given_run
 from dlrover_cli.launch.helpers import Helpers
 from dlrover_cli.launch.interrupted import interruptible
 from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
+from dlrover_cli.launch.place import FreePlace, Place
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
 from dlrover_cli.launch.script import (
     check_script,
@@ -87,14 +88,14 @@ def _load_torch() -> None:
             gc.enable()
 
 
-def run(prepared: Launch, helpers: Helpers) -> None:
+def run(prepared: Launch, helpers: Helpers, place: Place | None = None) -> None:
     """Run the job to its end. Raises torch's ChildFailedError, SignalException or DlroverError.
 
-    The result file is written on every way out, and the helpers are ended.
+    The result file is written on every way out, the helpers are ended, and the place is free.
     """
     watched = _watched(prepared.report, prepared.signals)
     with reporting(prepared.report), watched as raise_swallowed, helpers:
-        _run_in_session(prepared, helpers, raise_swallowed)
+        _run_in_session(prepared, helpers, raise_swallowed, place or FreePlace())
 
 
 @contextmanager
@@ -112,26 +113,30 @@ def say(line: str) -> None:
 
 
 def _run_in_session(
-    prepared: Launch, helpers: Helpers, raise_swallowed: Callable[[], None]
+    prepared: Launch, helpers: Helpers, raise_swallowed: Callable[[], None], place: Place
 ) -> None:
     report, argv = prepared.report, prepared.argv
+    name = name_of_script(prepared.settings.training_script)
     session = open_session(
         report,
         os.environ,
         say,
         argv,
-        name_of_script(prepared.settings.training_script),
+        name,
         resume=prepared.resume,
         given=prepared.given,
     )
     try:
+        place.take(session.run_directory.run_id, name)
         _run(prepared, session, helpers, raise_swallowed)
     except BaseException as error:
+        place.give_back()
         _replace_this_node(session, argv, helpers)
         session.close(error)
         if report.ending is not None:
             say(f"logs, events and result: {session.run_directory.path}")
         raise
+    place.give_back()
     session.close(None)
 
 

@@ -7,8 +7,8 @@ run directory, the result file, the exit codes.
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from dlrover_cli.leash.wire import LeashAddress
 from dlrover_cli.manager.cluster import Cluster, Explain, Node
 from dlrover_cli.manager.extensions import compose, installed_extensions
 from dlrover_cli.manager.manager import JobOutcome, Manager, ManagerOptions
+from dlrover_cli.manager.placer import Placer
 from dlrover_cli.manager.placing import Demand
 from dlrover_cli.manager.relaunching import ExtensionReplacer, info_of
 from dlrover_cli.manager.replacing import NoReplacer, Replacer
@@ -80,6 +81,8 @@ class Place:
     explain: Explain | None = None
     """What the platform knows about signals; those of its own are in ``more_signals``."""
     more_signals: tuple[signal.Signals, ...] = ()
+    resource_names: Mapping[str, str] = field(default_factory=dict)
+    """What extenders call the engine's resources, where that is something else."""
 
 
 def run_managed(
@@ -148,18 +151,21 @@ def _run_at(
             endpoint = f"{place.address}:{stores.open()}"
             commands = AgentCommands(settings, session, place, endpoint, given)
             view = _View(session.run_directory.run_id, place.deployment)
-            manager = Manager(
-                inbox,
-                place.cluster,
-                leashes,
-                _replacer(view, session, place.replacer),
-                commands,
-                options_for(settings, place),
-                session.events.record,
-                session.say,
-            )
-            view.current = manager.nodes
-            outcome = manager.run()
+            options = options_for(settings, place)
+            with _placer(settings, session, place, options.demand) as placer:
+                manager = Manager(
+                    inbox,
+                    place.cluster,
+                    leashes,
+                    _replacer(view, session, place.replacer),
+                    commands,
+                    options,
+                    session.events.record,
+                    session.say,
+                    placer,
+                )
+                view.current = manager.nodes
+                outcome = manager.run()
         finally:
             leashes.close()
     finally:
@@ -195,6 +201,29 @@ def _replacer(view: _View, session: Session, otherwise: Replacer) -> Replacer:
     if composition.extension is None or not composition.replaces_nodes:
         return otherwise
     return ExtensionReplacer(composition.extension)
+
+
+@contextmanager
+def _placer(
+    settings: LaunchSettings, session: Session, place: Place, demand: Demand
+) -> Iterator[Placer | None]:
+    """Who decides where agents run, if the user has named somebody. Raises UsageError."""
+    if not settings.extender and not settings.extender_url:
+        yield None
+        return
+    from dlrover_cli.manager.session_placer import PlacedJob, SessionPlacer
+    from dlrover_cli.scheduling.of_settings import scheduling_of
+
+    config = scheduling_of(settings)
+    assert config is not None
+    name = name_of_script(settings.training_script)
+    run_id = session.run_directory.run_id
+    job = PlacedJob(run_id, name, demand, place.resource_names)
+    placer = SessionPlacer(config, job, session.say)
+    try:
+        yield placer
+    finally:
+        placer.close()
 
 
 def options_for(settings: LaunchSettings, place: Place) -> ManagerOptions:
@@ -273,5 +302,8 @@ def details_of(run_directory: Path, error: BaseException | None) -> dict[str, An
     return {key: found[key] for key in _FROM_AGENTS if key in found}
 
 
-_NOT_FOR_AGENTS = frozenset({"dry_run", "json_output", "result_file", "standalone", "platform"})
+_NOT_FOR_AGENTS = frozenset(
+    {"dry_run", "json_output", "result_file", "standalone", "platform"}
+    | {setting.name for setting in SETTINGS if setting.name.startswith("extender")}
+)
 _OF_THE_MANAGER = frozenset({given_run.VARIABLE, wire.VARIABLE})

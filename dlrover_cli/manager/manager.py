@@ -24,6 +24,7 @@ from dlrover_cli.manager.cluster import (
     NodesChanged,
 )
 from dlrover_cli.manager.endings import LastWords, Meaning, job_exit_code
+from dlrover_cli.manager.placer import Placed, Placer, Question
 from dlrover_cli.manager.placing import Demand, missing, to_place
 from dlrover_cli.manager.replacing import Relaunched, Replacer
 from dlrover_cli.manager.roster import Roster, Seat
@@ -38,6 +39,8 @@ _COME_BACK_SECONDS = 1.0
 """What an agent whose leash was cut has to connect again, lest a network's hiccup cost a node."""
 _LAST_SEEN_SECONDS = 60.0
 """How long an engine may show a node as healthy that is being relaunched."""
+_ASK_AGAIN_SECONDS = 10.0
+"""After which a placer that had no place is asked again, though no node has changed."""
 _AGREED_SECONDS = 3.0
 """What the others have to end by themselves once the agents have agreed that the job fails."""
 
@@ -104,6 +107,12 @@ class _State:
     """Nodes whose replacement was asked for and not answered yet."""
     going: dict[str, float] = field(default_factory=dict)
     """Nodes that were relaunched and are shown as before, with when that counts as new."""
+    question: Question | None = None
+    """What the placer was asked last."""
+    is_asking: bool = False
+    ask_again: float = 0.0
+    refusal: str = ""
+    """Why the placer has no more places."""
     short_since: float | None = None
     attempt: int | None = None
     next: Counters | None = None
@@ -130,6 +139,7 @@ class Manager:
         options: ManagerOptions,
         record: Recorder,
         say: Callable[[str], None],
+        placer: Placer | None = None,
     ) -> None:
         self._inbox = inbox
         self._cluster = cluster
@@ -139,6 +149,7 @@ class Manager:
         self._options = options
         self._record = record
         self._say = say
+        self._placer = placer
         self._roster = Roster()
         self._state = _State(relaunches=options.relaunches)
 
@@ -180,6 +191,8 @@ class Manager:
                 self._note_unseen(agent, reason)
             case Relaunched() as answer:
                 self._note_relaunch(answer)
+            case Placed() as answer:
+                self._note_places(answer)
             case ClusterLost() as lost:
                 self._state.is_explaining = False
                 self._end(JobOutcome(lost.exit_code, lost.reason, lost.signum, lost.goes_on))
@@ -348,6 +361,9 @@ class Manager:
         for seat in self._roster:
             if not seat.is_dealt_with and seat.is_gone(now, patience):
                 seat.is_dealt_with = True
+                if self._placer is not None:
+                    self._placer.ended(seat.task)
+                    self._state.question = None  # there is something new to ask about
                 self._deal_with(seat)
         if self._state.outcome is not None:
             return self._wind_up(self._state.outcome, now)
@@ -400,6 +416,9 @@ class Manager:
         chosen = to_place(state.nodes, demand, state.excluded, occupied, state.doubtful)
         if not chosen and len(occupied) < demand.min_nodes:
             chosen = self._in_place(occupied)
+        if self._placer is not None:
+            self._ask_for_places(self._placer, chosen, now)
+            chosen = []
         for node in chosen:
             self._start(node, now)
         if chosen or len(occupied) >= demand.min_nodes:
@@ -407,9 +426,35 @@ class Manager:
             return
         state.short_since = now if state.short_since is None else state.short_since
         if now - state.short_since >= self._options.node_timeout:
-            lacking = missing(state.nodes, demand, state.excluded)
+            lacking = state.refusal or missing(state.nodes, demand, state.excluded)
             waited = f"after {self._options.node_timeout:g} s"
             self._end(JobOutcome(ExitCode.RENDEZVOUS, f"{lacking} {waited}"))
+
+    def _ask_for_places(self, placer: Placer, free: Sequence[Node], now: float) -> None:
+        """If there are free nodes, and something is new since the placer had no place."""
+        state = self._state
+        question = Question(state.nodes, frozenset(state.excluded), frozenset(state.doubtful))
+        is_new = question != state.question or now >= state.ask_again
+        if not free or state.is_asking or not is_new:
+            return
+        state.is_asking, state.question = True, question
+        placer.ask(question, self._inbox.post)
+
+    def _note_places(self, answer: Placed) -> None:
+        """Start agents there; a node may be gone or given up by now, and the job may be ending."""
+        state, now = self._state, time.monotonic()
+        state.is_asking, state.ask_again = False, now + _ASK_AGAIN_SECONDS
+        self._record("placement", places=dict(answer.places), reason=answer.reason)
+        if answer.reason and answer.reason != state.refusal:
+            self._say(f"waiting for nodes: {answer.reason}")
+        state.refusal = answer.reason
+        nodes = {node.id: node for node in state.nodes}
+        for task, node in answer.places.items():
+            is_usable = node in nodes and node not in state.excluded | self._roster.occupied()
+            if is_usable and state.outcome is None:
+                self._start(nodes[node], now, task)
+            elif self._placer is not None:
+                self._placer.ended(task)
 
     def _in_place(self, occupied: Iterable[str]) -> list[Node]:
         """Nobody replaced anything and there is no spare: the excluded ones that live must do."""
@@ -425,9 +470,9 @@ class Manager:
             self._say(f"no other node is there: {node.hostname} is used again")
         return again[:room]
 
-    def _start(self, node: Node, now: float) -> None:
+    def _start(self, node: Node, now: float, task: str = "") -> None:
         counters = None if self._roster.present() else self._state.next
-        seat = self._roster.add(node, now)
+        seat = self._roster.add(node, now, task)
         leash = self._leashes.address_for(seat.agent, node.id)
         argv, environ = self._make_command(seat.agent, node, leash, counters)
         self._record("agent_placed", agent=seat.agent, node=node.id, host=node.hostname)

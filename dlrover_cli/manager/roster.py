@@ -29,6 +29,8 @@ class Seat:
     """Since when it counts as lost, though nobody has seen its end."""
     has_ended: bool = False
     exit_code: int | None = None
+    task: str = ""
+    """Its place, if a placer has given it one."""
     is_dealt_with: bool = False
     """Whether its end has had its consequences."""
 
@@ -76,10 +78,10 @@ class Roster:
     def __iter__(self) -> Iterator[Seat]:
         return iter(list(self._seats.values()))
 
-    def add(self, node: Node, started: float) -> Seat:
+    def add(self, node: Node, started: float, task: str = "") -> Seat:
         """A seat for a new agent, whose name tells the node and how many there were before."""
         name = "".join(c if c.isalnum() or c in "-_" else "-" for c in node.hostname) or "node"
-        seat = Seat(f"{name}.{len(self._seats)}", node, started)
+        seat = Seat(f"{name}.{len(self._seats)}", node, started, task=task)
         self._seats[seat.agent] = seat
         return seat
 

@@ -80,6 +80,7 @@ def test_a_victim_ends_in_good_order_and_runs_again_from_the_queue(jobs: Jobs) -
     assert book(jobs) == {}
 
 
+@pytest.mark.full
 def test_a_job_that_waits_can_be_stopped_and_those_behind_it_go_on(jobs: Jobs) -> None:
     write_extender(jobs, **ONE_AT_A_TIME)
     [first] = submit(jobs, first=lasting("first"))

@@ -83,6 +83,7 @@ def test_a_place_whose_runner_was_killed_is_given_back_by_the_next_session(
     assert book(jobs) == {}
 
 
+@pytest.mark.full
 def test_an_end_that_the_service_has_not_heard_of_is_told_again(
     jobs: Jobs, service: RecordingService
 ) -> None:

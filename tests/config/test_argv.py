@@ -130,7 +130,7 @@ def test_a_prefix_of_two_spellings_of_one_option_is_that_option() -> None:
 
 def test_a_prefix_finds_our_options_only_where_torchrun_has_none() -> None:
     assert read("--e=console t.py") == ["--event-log-handler=console", "--", "t.py"]
-    assert read("--ex=5 t.py") == ["--exit-barrier-timeout=5", "--", "t.py"]
+    assert read("--exi=5 t.py") == ["--exit-barrier-timeout=5", "--", "t.py"]
     assert read("--rdzv-h=a::B t.py") == ["--rdzv-handler=a::B", "--", "t.py"]
     assert read("--ver") == ["--version"]
     assert "--rdzv-handler" not in refusal("--rdzv", "x", "t.py")[0]

@@ -173,6 +173,7 @@ def _with_bad_flag_variable(argv: list[str], environ: dict[str, str], ours: Outc
         setting
         for setting in SETTINGS
         if setting.kind is Kind.FLAG
+        and setting.torchrun
         and not environ.get(f"PET_{setting.name.upper()}", "0").strip().isdigit()
     ]
     assert bad, "torch crashed on something else"

@@ -32,6 +32,9 @@ class RecordingService:
     url: str = ""
     questions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
+    """A number is the status of an error."""
+    failed: list[str] = field(default_factory=list)
+    """Tasks whose end it could not take."""
 
     @property
     def verbs(self) -> list[str]:
@@ -45,6 +48,7 @@ class RecordingService:
         """By the name of a task, how often more it was allocated than given back."""
         held = Counter(self.tasks("allocateFunc"))
         held.subtract(self.tasks("deallocateFunc"))
+        held.update(self.failed)
         return {name: count for name, count in held.items() if count}
 
     def settings(self, *verbs: str) -> dict[str, Any]:
@@ -55,7 +59,11 @@ class RecordingService:
     def answer(self, verb: str, body: dict[str, Any]) -> tuple[int, Any]:
         self.questions.append((verb, body))
         given = self.answers.get(verb, _AGREES.get(verb, {}))
-        return (given, {}) if isinstance(given, int) else (200, given)
+        if not isinstance(given, int):
+            return 200, given
+        if verb == "deallocateFunc":
+            self.failed.append(body["task"]["name"])
+        return given, {}
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
             ray.util.get_node_ip_address(),
             deployment_of(os.environ, address, len(ray.nodes())),
             resources,
+            resource_names={"CPU": "cpu", "GPU": "nvidia.com/gpu"},
         )
 
     run_managed(settings, argv, make_place, given=given)

@@ -1,0 +1,25 @@
+"""Whether a run may start on this node, for whoever has a say in it."""
+
+from typing import Protocol
+
+
+class Place(Protocol):
+    """Taken before the agent starts, given back on every way out, also before `exec`."""
+
+    def take(self, run_id: str, name: str) -> None:
+        """Raises LaunchError if the run may not start here."""
+        ...
+
+    def give_back(self) -> None:
+        """Does nothing if it is not taken, or not any more."""
+        ...
+
+
+class FreePlace:
+    """Nobody has a say."""
+
+    def take(self, run_id: str, name: str) -> None:
+        return None
+
+    def give_back(self) -> None:
+        return None

@@ -1,0 +1,44 @@
+"""What the settings of a launch say about scheduling: a file, or one service by options."""
+
+from pathlib import Path
+
+from dlrover_cli.config.quantities import parse_quantity
+from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.errors import ConfigError
+from dlrover_cli.scheduling.options import from_options
+from dlrover_cli.scheduling.reading import read_extender_file
+from dlrover_cli.scheduling.settings import DEFAULT_ACTIONS, SchedulingConfig
+
+
+def scheduling_of(settings: LaunchSettings) -> SchedulingConfig | None:
+    """None if nobody is to be asked. Raises UsageError."""
+    if settings.extender:
+        return read_extender_file(Path(settings.extender))
+    if not settings.extender_url:
+        return None
+    extender = from_options(
+        settings.extender_url,
+        timeout=settings.extender_timeout,
+        verbs=settings.extender_verbs,
+        ignorable=settings.extender_ignorable,
+        managed_resources=settings.extender_managed_resources,
+        token_file=settings.extender_token_file,
+        ca_file=settings.extender_ca_file,
+    )
+    return SchedulingConfig(DEFAULT_ACTIONS, (extender,))
+
+
+def resources_of(settings: LaunchSettings) -> dict[str, float]:
+    """What `--resources` asks for, in base units. Raises ConfigError."""
+    wanted: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in settings.resources.split(","))):
+        name, _, text = (piece.strip() for piece in part.partition("="))
+        try:
+            wanted[name] = parse_quantity(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"{settings.origin('resources').subject}: {error}",
+                setting="resources",
+                hint="Write --resources=cpu=4,memory=8Gi,nvidia.com/gpu=1",
+            ) from None
+    return wanted
