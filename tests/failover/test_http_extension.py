@@ -21,7 +21,7 @@ FAILURE = failure(exit_code=3)
 
 
 def environ(server: Server, **more: str) -> dict[str, str]:
-    settings = {"URL": f"{server.url}/decide", "TIMEOUT": "300ms", **more}
+    settings = {"URL": f"{server.url}/decide", "TIMEOUT": "10s", **more}
     return {f"DLROVER_FAILOVER_SERVICE_{name}": value for name, value in settings.items()}
 
 
@@ -64,10 +64,14 @@ BAD: list[tuple[Behaviour, str]] = [
 ]
 
 
+def patience(behaviour: Behaviour) -> str:
+    return "300ms" if behaviour is silent else "10s"
+
+
 @pytest.mark.parametrize("behaviour, words", BAD)
 def test_an_error_of_the_service_is_one_of_the_extension(behaviour: Behaviour, words: str) -> None:
     with serving(behaviour) as server:
-        extension = HttpFailoverExtension(environ(server))
+        extension = HttpFailoverExtension(environ(server, TIMEOUT=patience(behaviour)))
         with pytest.raises(ServiceFailed) as caught:
             extension.get_user_failover_strategy(FAILURE)
     assert words in caught.value.message
@@ -79,7 +83,8 @@ def test_an_error_that_may_be_ignored_is_no_opinion(
     behaviour: Behaviour, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(behaviour) as server:
-        extension = HttpFailoverExtension(environ(server, IGNORABLE="true"))
+        settings = environ(server, TIMEOUT=patience(behaviour), IGNORABLE="true")
+        extension = HttpFailoverExtension(settings)
         assert extension.get_user_failover_strategy(FAILURE) is None
     assert words in capsys.readouterr().out
 
