@@ -20,7 +20,7 @@ from dlrover_cli.scheduling.model import (
     add,
 )
 from dlrover_cli.scheduling.plugin import HookFailed, Refusal, Victims, Vote
-from dlrover_cli.scheduling.remote import RemoteExtender
+from dlrover_cli.scheduling.remote import RemoteExtender, Trouble
 from dlrover_cli.scheduling.settings import ExtenderSettings
 
 NAME = "dlrover-check"
@@ -59,9 +59,10 @@ def _checked(
     # Errors are to be seen here, and one verb that fails must not keep the next from being asked.
     started = time.monotonic()
     understood = error = ""
-    with RemoteExtender(replace(settings, ignorable=False)) as extender:
+    troubles: list[Trouble] = []
+    with RemoteExtender(replace(settings, ignorable=False), troubles.append) as extender:
         try:
-            understood = ask(extender)
+            understood = "; ".join((ask(extender), *(each.what for each in troubles)))
         except HookFailed as failed:
             if failed.__cause__ is None:  # it has answered, and means it
                 understood = failed.message

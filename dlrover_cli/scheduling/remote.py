@@ -6,7 +6,6 @@ the cause. What a service means is never ignored.
 """
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -25,6 +24,7 @@ from dlrover_cli.contracts.extender import (
     VictimsAnswer,
 )
 from dlrover_cli.scheduling import answers
+from dlrover_cli.scheduling.event_ids import EventIds
 from dlrover_cli.scheduling.model import JobView, NodeView, QueueView, SessionView, TaskView
 from dlrover_cli.scheduling.plugin import HookFailed, Refusal, Victims, Vote
 from dlrover_cli.scheduling.settings import ExtenderSettings
@@ -35,8 +35,6 @@ from dlrover_cli.services.faults import BadAnswer, ServiceFailed, ServiceNotAske
 
 _Answer = TypeVar("_Answer", bound=Answer)
 _Decision = TypeVar("_Decision")
-_EVENTS = uuid.UUID("5f3a3c0e-5c0c-4a53-9b0a-6a2f5a0f6d11")
-"""The name space of ids of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,7 @@ class RemoteExtender:
             )
         )
         self._writer = Writer()
-        self._session = ""
-        self._sent: dict[tuple[Verb, str, str], int] = {}
-        """How often a task's event was taken: the next one is another."""
+        self._event_ids = EventIds()
         self._lock = threading.Lock()
         self._left_alone: set[Verb] = set()
         """Verbs of which it was told in this session that the service is not asked."""
@@ -91,7 +87,7 @@ class RemoteExtender:
         self._client.close()
 
     def session_open(self, view: SessionView) -> None:
-        self._session = view.uid
+        self._event_ids.session = view.uid
         self._writer.forget()
         self._left_alone.clear()
         self._notify(Verb.SESSION_OPEN, lambda: self._writer.session_open(view))
@@ -164,8 +160,9 @@ class RemoteExtender:
 
     def deallocated(self, task: TaskView) -> None:
         objection = self._tell(Verb.DEALLOCATE, task)
-        if objection is not None:  # it cannot be heeded, but somebody has to hear of it
-            raise HookFailed(f"{self.name} objects to {Verb.DEALLOCATE}: {objection.reason}")
+        if objection is not None:  # it was told, and cannot change it; but a person should hear it
+            what = f"{self._url(Verb.DEALLOCATE)} objects: {objection.reason}"
+            self._on_trouble(Trouble(self.name, Verb.DEALLOCATE, what, is_ignored=True))
 
     def _victims(
         self, verb: Verb, evictor: TaskView, evictees: Sequence[TaskView]
@@ -181,17 +178,13 @@ class RemoteExtender:
         )
 
     def _tell(self, verb: Verb, task: TaskView) -> Refusal | None:
-        """Send an event. One that is sent again, since nobody knows whether it came, has its id."""
+        """Send an event. What it answers is its objection."""
         if not self.settings.manages(task.resources):
             return None
-        key = (verb, task.uid, task.node or "")
-        # A place has a name that outlives sessions and processes; where nobody has given it one,
-        # the next event that is taken is another one.
-        words = (*key, task.place or f"{self._session}/{self._sent.get(key, 0)}")
-        event_id = str(uuid.uuid5(_EVENTS, "\n".join(words)))
+        event_id = self._event_ids.of(verb, task)
 
         def judge(answer: EventAnswer) -> Refusal | None:
-            self._sent[key] = self._sent.get(key, 0) + 1
+            self._event_ids.take(verb, task)
             return answers.objection(answer, self.name)
 
         return self._ask(
@@ -226,12 +219,15 @@ class RemoteExtender:
                 return otherwise
             return judge(answers.read_answer(kind, content))
         except BadBody as error:
-            trouble: ServiceFailed = BadAnswer(f"{self.settings.address}/{path}", str(error))
+            trouble: ServiceFailed = BadAnswer(self._url(verb), str(error))
         except answers.ObjectionRaised as objection:
             raise HookFailed(f"{self.name} objects to {verb}: {objection}") from None
         except ServiceFailed as error:
             trouble = error
         return self._troubled(verb, trouble, otherwise)
+
+    def _url(self, verb: Verb) -> str:
+        return f"{self.settings.address}/{self.settings.verbs[verb]}"
 
     def _troubled(self, verb: Verb, error: ServiceFailed, otherwise: _Decision) -> _Decision:
         ignorable = self.settings.ignorable

@@ -98,6 +98,10 @@ def test_an_end_that_the_service_has_not_heard_of_is_told_again(
 
     assert second.ended().state is RunState.FINISHED
     assert service.tasks("deallocateFunc") == ["first-0", "first-0", "second-0"]
+    first_id, again, other = [
+        body["eventId"] for verb, body in service.questions if verb == "deallocateFunc"
+    ]
+    assert first_id == again != other
     assert book(jobs) == {}
 
 

@@ -48,7 +48,7 @@ def checked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         ("reclaimable", {"status": 1}, "vetoes"),
         ("jobReady", {}, "the job is not ready"),
         ("allocateFunc", {"errorMessage": "no licence"}, "refuses: no licence"),
-        ("deallocateFunc", {"errorMessage": "what?"}, "objects to deallocateFunc: what?"),
+        ("deallocateFunc", {"errorMessage": "what?"}, "was told; http://127.0.0.1"),
     ],
 )
 def test_an_answer_is_shown_as_it_is_understood(
