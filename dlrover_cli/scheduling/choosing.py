@@ -24,10 +24,10 @@ class Chooser:
 
     def choose(self, task: TaskView, nodes: Sequence[NodeView]) -> NodeView | Refusal:
         """The best of the nodes, of several alike the first; or why there is none."""
-        refusals = self.refusals(task, nodes)
-        left = [node for node in nodes if node.name not in refusals]
+        verdicts = self._judged(task, nodes)
+        left = [node for node in nodes if verdicts[node.name][1] is None]
         if not left:
-            return summary(refusals)
+            return summary(self.refusals(task, nodes))
         if len(left) == 1:
             return left[0]
         scores = self._scored(task, left)
@@ -36,13 +36,10 @@ class Chooser:
         return max(left, key=lambda node: scores[node.name][1])
 
     def refusals(self, task: TaskView, nodes: Sequence[NodeView]) -> dict[str, Refusal]:
-        known = self._verdicts.setdefault(_kind(task), {})
-        unknown = [node for node in nodes if not _is_known(node, known)]
-        found = self._panel.refusals(task, unknown)
-        for node in unknown:
-            known[node.name] = (node, found.get(node.name))
+        """By the names of nodes, why the task may not run there."""
+        verdicts = self._judged(task, nodes)
         return {
-            node.name: refusal for node in nodes if (refusal := known[node.name][1]) is not None
+            node.name: refusal for node in nodes if (refusal := verdicts[node.name][1]) is not None
         }
 
     def is_closed(self, task: TaskView, node: NodeView) -> bool:
@@ -50,11 +47,21 @@ class Chooser:
         verdict = self._verdicts.get(_kind(task), {}).get(node.name)
         return verdict is not None and verdict[1] is not None and verdict[1].is_final
 
+    def _judged(
+        self, task: TaskView, nodes: Sequence[NodeView]
+    ) -> Mapping[str, tuple[NodeView, Refusal | None]]:
+        known = self._verdicts.setdefault(_kind(task), {})
+        unknown = _unknown(nodes, known)
+        if unknown:
+            found = self._panel.refusals(task, unknown)
+            known.update({node.name: (node, found.get(node.name)) for node in unknown})
+        return known
+
     def _scored(
         self, task: TaskView, nodes: Sequence[NodeView]
     ) -> Mapping[str, tuple[NodeView, float]] | Refusal:
         known = self._scores.setdefault(_kind(task), {})
-        if all(_is_known(node, known) for node in nodes):
+        if not _unknown(nodes, known):
             return known
         scores = self._panel.scores(task, nodes)
         if isinstance(scores, Refusal):
@@ -80,6 +87,11 @@ def _kind(task: TaskView) -> _Kind:
     return task.job, tuple(sorted(task.resources.items()))
 
 
-def _is_known(node: NodeView, known: Mapping[str, tuple[NodeView, object]]) -> bool:
-    entry = known.get(node.name)
-    return entry is not None and entry[0] is node
+def _unknown(
+    nodes: Sequence[NodeView], known: Mapping[str, tuple[NodeView, object]]
+) -> list[NodeView]:
+    """Those of which nothing was said yet, or not since something was put there."""
+    return [node for node in nodes if known.get(node.name, _NOTHING)[0] is not node]
+
+
+_NOTHING = (None,)

@@ -65,7 +65,9 @@ class Gangs:
         why = lacking(self._board.queues[job.queue], task.charge)
         if why is not None:
             return Refusal(why)
-        nodes = [node for node in self._board.nodes.values() if self._is_free(task, node, ahead)]
+        nodes = list(self._board.nodes.values())
+        if ahead:
+            nodes = [node for node in nodes if self._is_free(task, node, ahead)]
         node = self._chooser.choose(task, nodes)
         if isinstance(node, Refusal):
             return node
@@ -81,8 +83,6 @@ class Gangs:
 
     def _is_free(self, task: TaskView, node: NodeView, ahead: Sequence[JobView]) -> bool:
         """Whether none of those ahead could miss what the task takes of this node."""
-        if not ahead:
-            return True
         running = self._board.tasks_on(node.name)
         return not any(
             delays(task, node, gang, running)
