@@ -1,0 +1,50 @@
+"""A service decides on which nodes of the cluster agents run, also after a verdict."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.engines.ray.jobs import RayJobs
+from tests.engines.ray.test_verdicts import start
+from tests.scheduling.recording_service import RecordingService, recording_service
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def service(jobs: RayJobs) -> Iterator[RecordingService]:
+    with ExitStack() as stack:
+        with jobs.engine.entered():  # it listens where the cluster is
+            service = stack.enter_context(recording_service())
+        yield service
+
+
+def options(service: RecordingService) -> tuple[str, str]:
+    return f"--extender_url={service.url}", "--extender_timeout=10s"
+
+
+def test_every_verb_of_placement_is_asked_in_the_order_of_a_session(
+    jobs: RayJobs, service: RecordingService
+) -> None:
+    finished = jobs.start("--nnodes=2", *options(service), steps=3).finish(90)
+
+    assert finished.returncode == 0, finished
+    opened = service.verbs[: service.verbs.index("onSessionClose") + 1]
+    assert opened[:4] == ["onSessionOpen", "jobEnqueueable", "jobEnqueued", "queueOverused"]
+    assert opened[4 : opened.index("prioritize")] == ["predicate"] * 3
+    assert opened[-4:] == ["allocateFunc", "allocateFunc", "jobReady", "onSessionClose"]
+    [_, body] = service.questions[4]
+    assert body["task"]["resources"] == {"cpu": 1}
+    assert service.held() == {}
+
+
+def test_a_node_that_a_verdict_gives_up_is_given_back(
+    jobs: RayJobs, service: RecordingService, tmp_path: Path
+) -> None:
+    finished = start(jobs, tmp_path, "NODE", *options(service)).finish(90)
+
+    assert finished.returncode == 0, finished
+    assert len(service.tasks("allocateFunc")) == 3
+    assert service.held() == {}
