@@ -17,9 +17,7 @@ Amount = int | float
 class Wire(BaseModel):
     """Reads names as Go does: without regard to case, the exact one first, null as if absent."""
 
-    model_config = ConfigDict(
-        extra="ignore", frozen=True, validate_by_name=True, validate_by_alias=True
-    )
+    model_config = ConfigDict(extra="ignore", frozen=True)
     _by_folded_name: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @classmethod
