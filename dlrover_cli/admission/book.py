@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One run, from when it asks for a place until the place is free again."""
+    """One run that waits for a place or holds one, or a place that was held."""
 
     run_id: str
     name: str
@@ -44,8 +44,6 @@ class Entry:
     """The name of its hold on the node, by which services know what they hear twice."""
     is_releasing: bool = False
     """It was told to make room."""
-    is_over: bool = False
-    """It has ended, and not everybody was told yet."""
     reason: str = ""
     """Why it waits, or why it has to make room."""
 
@@ -59,14 +57,23 @@ class Book:
     """All entries by run id, and when each file's last session was."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
+    ended: tuple[Entry, ...] = ()
+    """Places that are free again, and not everybody was told; the run may wait for its next."""
     sessions: Mapping[str, float] = field(default_factory=dict)
 
     def with_entry(self, entry: Entry) -> "Book":
         return replace(self, entries={**self.entries, entry.run_id: entry})
 
-    def without(self, run_ids: Set[str]) -> "Book":
-        left = {key: entry for key, entry in self.entries.items() if key not in run_ids}
-        return replace(self, entries=left)
+    def without(self, run_id: str) -> "Book":
+        """The run is gone; if it had a place, that is told to all by the next session."""
+        entry = self.entries.get(run_id)
+        left = {key: each for key, each in self.entries.items() if key != run_id}
+        ended = () if entry is None or entry.node is None else (entry,)
+        return replace(self, entries=left, ended=(*self.ended, *ended))
+
+    def heard(self, places: Set[str]) -> "Book":
+        """All know that these places are free."""
+        return replace(self, ended=tuple(each for each in self.ended if each.place not in places))
 
     def of(self, config: str) -> list[Entry]:
         return [entry for entry in self.entries.values() if entry.config == config]
@@ -88,6 +95,7 @@ class OpenBook:
         document = {
             "schema_version": SCHEMA_VERSION,
             "entries": [asdict(entry) for entry in book.entries.values()],
+            "ended": [asdict(entry) for entry in book.ended],
             "sessions": dict(book.sessions),
         }
         write_json_atomically(self._path, document)
@@ -109,7 +117,9 @@ def _read(path: Path) -> Book:
     try:
         document = json.loads(path.read_bytes())
         entries = [Entry.from_json(each) for each in document["entries"]]
-        return Book({entry.run_id: entry for entry in entries}, dict(document["sessions"]))
+        ended = tuple(Entry.from_json(each) for each in document["ended"])
+        by_id = {entry.run_id: entry for entry in entries}
+        return Book(by_id, ended, dict(document["sessions"]))
     except FileNotFoundError:
         return Book()
     except (ValueError, KeyError, TypeError) as error:

@@ -70,14 +70,12 @@ class QueueGate:
         return "asked to make room"
 
     def leave(self) -> None:
-        """What cannot be done now is done by the next session: the entry says that it is over."""
+        """What cannot be told now is told by the next session: the book keeps it."""
         try:
             with opened_book(self._state) as opened:
-                entry = opened.book.entries.get(self._entry.run_id)
-                if entry is None:
-                    return
-                opened.write(opened.book.with_entry(replace(entry, is_over=True)))
-                self._hold(opened)
+                if self._entry.run_id in opened.book.entries:
+                    opened.write(opened.book.without(self._entry.run_id))
+                    self._hold(opened)
         except OSError as error:
             self._say(f"the place in the queue cannot be given back: {error.strerror}")
         except DlroverError as error:
@@ -149,5 +147,5 @@ def _living_owners(book: Book, but: str) -> list[ProcessIdentity]:
     return [
         entry.owner
         for entry in book.entries.values()
-        if entry.run_id != but and not entry.is_over and entry.owner.is_alive()
+        if entry.run_id != but and entry.owner.is_alive()
     ]

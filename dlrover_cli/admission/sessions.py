@@ -32,15 +32,13 @@ def hold_over(opened: OpenBook, state: Path, config_file: str, say: Callable[[st
     config = read_extender_file(Path(config_file))
     before = opened.book
     opened.write(_with_ends(before, state))
-    released = [
-        task_of(entry) for entry in opened.book.of(config_file) if entry.is_over and entry.node
-    ]
-    view = snapshot(_living(opened.book), config_file, config, secrets.token_hex(4))
+    released = [task_of(entry) for entry in opened.book.ended if entry.config == config_file]
+    view = snapshot(opened.book, config_file, config, secrets.token_hex(4))
     with opened_extenders(config.extenders, say) as extenders:
         panel = Panel([Keeper(opened), *built_ins()], extenders, say)
         decisions = hold_session(view, panel, config.actions, released=released)
-    heard = {task.job for task in released} - {task.job for task in decisions.unheard}
-    opened.write(_with_decisions(opened.book, decisions, config_file).without(heard))
+    heard = {task.place for task in released} - {task.place for task in decisions.unheard}
+    opened.write(_with_decisions(opened.book, decisions, config_file).heard(heard))
     for eviction in decisions.evictions:
         opened.book.entries[eviction.job.uid].owner.signal(MAKE_ROOM)
     for entry in _concerned(before, opened.book):
@@ -53,7 +51,7 @@ def bell_of(state: Path, run_id: str) -> Path:
 
 def is_lost(entry: Entry) -> bool:
     """Whether its runner is gone, and has not said that the run is over."""
-    return not entry.is_over and not may_live(entry.owner)
+    return not may_live(entry.owner)
 
 
 class Keeper(Indifferent):
@@ -74,7 +72,7 @@ class Keeper(Indifferent):
     def deallocated(self, task: TaskView) -> None:
         book = self._opened.book
         entry = book.entries.get(task.job)
-        if entry is not None and not entry.is_over:  # others may still have to hear of its end
+        if entry is not None and entry.place == task.place:
             self._opened.write(book.with_entry(replace(entry, node=None, place="")))
 
 
@@ -82,10 +80,7 @@ def _with_ends(book: Book, state: Path) -> Book:
     """Runs whose runners are gone are over, unless their jobs may still run and hold the place."""
     for entry in book.entries.values():
         if is_lost(entry) and (entry.node is None or _has_ended(state, entry)):
-            book = book.with_entry(replace(entry, is_over=True))
-    for entry in book.entries.values():
-        if entry.is_over and entry.node is None:
-            book = book.without({entry.run_id})
+            book = book.without(entry.run_id)
     return book
 
 
@@ -94,12 +89,6 @@ def _has_ended(state: Path, entry: Entry) -> bool:
         return read_story(RunFiles.of(state, entry.run_id).events).state in ENDED
     except FileNotFoundError:
         return True  # and was removed
-
-
-def _living(book: Book) -> Book:
-    return replace(
-        book, entries={key: entry for key, entry in book.entries.items() if not entry.is_over}
-    )
 
 
 def _with_decisions(book: Book, decisions: Decisions, config_file: str) -> Book:

@@ -22,11 +22,16 @@ DEFAULT_QUEUE = "default"
 
 
 def snapshot(book: Book, config_file: str, config: SchedulingConfig, uid: str) -> SessionView:
-    """The runs of one extender file. Runs of other files take room on the node, too."""
-    held = [entry for entry in book.entries.values() if entry.node is not None]
-    node = this_node(add(*(entry.resources for entry in held)))
-    jobs = [job_of(entry) for entry in book.of(config_file)]
-    return SessionView(uid, tuple(jobs), (node,), tuple(queues_of(config, jobs)))
+    """The runs of one extender file whose runners are here.
+
+    Runs of other files take room on the node, too, and runs of other hosts in the queues.
+    """
+    name = this_node({}).name
+    held = [entry.resources for entry in book.entries.values() if entry.node == name]
+    entries = book.of(config_file)
+    here = tuple(job_of(entry) for entry in entries if entry.owner.is_here)
+    queues = queues_of(config, [job_of(entry) for entry in entries])
+    return SessionView(uid, here, (this_node(add(*held)),), tuple(queues))
 
 
 def job_of(entry: Entry) -> JobView:

@@ -36,4 +36,4 @@ def submit(jobs: Jobs, **described: dict[str, Any]) -> list[SubmittedRun]:
 def book(jobs: Jobs) -> dict[str, dict[str, Any]]:
     """What the book says, by the names of jobs."""
     document = json.loads((jobs.state / "queue.json").read_text())
-    return {entry["name"]: entry for entry in document["entries"]}
+    return {entry["name"]: entry for entry in (*document["entries"], *document["ended"])}

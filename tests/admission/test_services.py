@@ -128,3 +128,27 @@ def test_a_victim_that_the_service_names_runs_again(jobs: Jobs, service: Recordi
         assert run.ended().state is RunState.FINISHED
     assert started(jobs) == ["victim", "urgent", "victim", "other"]
     assert service.held() == {}
+
+
+@pytest.mark.full
+def test_a_victim_whose_end_was_not_heard_waits_like_any_other(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    write_extender(jobs, actions="allocate, preempt", queues=QUEUES, **service.settings())
+    [victim] = submit(jobs, victim=lasting("victim"))
+    victim.wait_for(RunState.RUNNING)
+    service.answers["deallocateFunc"] = 500
+
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=9))
+    urgent.wait_for(RunState.RUNNING)
+    eventually(lambda: "holds 1 of 1 agents" in victim.story.reason, PATIENCE)
+    assert victim.story.state is RunState.PENDING
+
+    service.answers.clear()
+    for name in ("urgent", "victim"):
+        end(jobs, name)
+    for run in (urgent, victim):
+        assert run.ended().state is RunState.FINISHED
+    assert started(jobs) == ["victim", "urgent", "victim"]
+    assert service.held() == {}
+    assert book(jobs) == {}
