@@ -1,7 +1,9 @@
 """The client of outside services: one deadline for everything, bounded, and discreet."""
 
+import contextlib
 import gzip
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dlrover_cli.errors import UsageError
 from dlrover_cli.services.address import parse_address
@@ -203,6 +207,59 @@ def test_slow_tls_does_not_outlive_the_deadline() -> None:
         failure(client, ServiceSilent)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("behaviour", [drip_headers, drip_body, drip_chunks])
+def test_dripping_within_tls_does_not_outlive_the_deadline(behaviour: Behaviour) -> None:
+    with (
+        serving(behaviour, tls=True) as server,
+        asking(server.url, DEADLINE, ca_file=PEM) as client,
+    ):
+        failure(client, ServiceSilent)
+
+
+@pytest.mark.full
+def test_a_dripping_handshake_does_not_outlive_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server("", listener.getsockname()[1])
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            # The beginning of a record of 16 KiB, which never ends.
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03")
+                drip(connection, server, b"\x00")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with asking(f"https://127.0.0.1:{server.port}", DEADLINE, ca_file=PEM) as client:
+            failure(client, ServiceSilent)
+        server.stopping.set()
+        thread.join(5)
+
+
+@pytest.mark.full
+def test_a_server_that_reads_nothing_within_tls_does_not_outlive_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(PEM)
+        over = threading.Event()
+
+        def serve() -> None:
+            with context.wrap_socket(listener.accept()[0], server_side=True):
+                over.wait(10)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        body = b" " * (64 * MIB)
+        with asking(url, DEADLINE, ca_file=PEM) as client:
+            with Stopwatch() as watch, pytest.raises(ServiceSilent):
+                client.post("x", body)
+            assert watch.seconds < LATEST
+        over.set()
+        thread.join(5)
+
+
 def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
     with serving(answer(b"{}")) as server:
 
@@ -369,6 +426,47 @@ def test_a_reset_is_called_so() -> None:
 )
 def test_what_is_shown_is_one_short_line(text: str, longest: int, line: str) -> None:
     assert shown(text, longest) == line
+
+
+@pytest.mark.full
+def test_whatever_bytes_come_the_client_fails_in_its_own_way() -> None:
+    sent = [b""]
+
+    def behave(connection: socket.socket, request: object, server: Server) -> None:
+        connection.sendall(sent[0])
+
+    with serving(behave) as server, asking(server.url) as client:
+
+        @settings(max_examples=150, deadline=None, database=None)
+        @given(st.one_of(st.binary(max_size=200), _ANSWERS))
+        def ask(data: bytes) -> None:
+            sent[0] = data
+            with contextlib.suppress(ServiceFailed):
+                client.post("x", b"{}")
+
+        ask()
+
+
+_ANSWERS = st.builds(
+    lambda status, headers, body: b"HTTP/1.1 " + status + b"\r\n" + headers + b"\r\n\r\n" + body,
+    st.sampled_from([b"200 OK", b"200", b"999 x", b"-1", b"100 Continue", b"204 None"]),
+    st.lists(
+        st.sampled_from(
+            [
+                b"Content-Length: 5",
+                b"Content-Length: -1",
+                b"Content-Length: 1e3",
+                b"Transfer-Encoding: chunked",
+                b"Content-Encoding: gzip",
+                b"Connection: close",
+                b": ",
+                b"\xff: \x00",
+            ]
+        ),
+        max_size=4,
+    ).map(b"\r\n".join),
+    st.one_of(st.binary(max_size=40), st.sampled_from([b"5\r\nhello\r\n0\r\n\r\n", b"fffff\r\n"])),
+)
 
 
 # ---- the breaker -----------------------------------------------------------------------------
