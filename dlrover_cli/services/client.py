@@ -220,7 +220,7 @@ class _Connection:
         self.wire.close()
 
 
-def _bad_status(url: str, response: HTTPResponse) -> BadStatus:
+def _bad_status(url: str, response: HTTPResponse) -> ServiceFailed:
     status = response.status
     reason = reasons.get(status, "")
     what = f"answered {status} {reason}".rstrip()
@@ -228,6 +228,9 @@ def _bad_status(url: str, response: HTTPResponse) -> BadStatus:
         what += f" and points to {shown(location, 100)}; redirects are not followed"
     try:
         text = shown(read_start(response))
+    except TimeoutError:
+        # The next question would cost a whole deadline again, as if there had been no answer.
+        return ServiceSilent(url, f"{what}, and did not say why in time")
     except (OSError, HTTPException, ValueError):
         text = ""  # the status says enough
     return BadStatus(url, f"{what}: {text}" if text else what, status=status)

@@ -110,7 +110,7 @@ ERRORS: dict[str, Bad] = {
     "silent": Bad(silent, "did not answer within 0.3 s", is_slow=True),
     "dripping headers": Bad(drip_headers, "did not answer within 0.3 s", is_slow=True),
     "dripping body": Bad(drip_body, "did not answer within 0.3 s", is_slow=True),
-    "dripping error": Bad(drip_error, "answered 500", is_slow=True),
+    "dripping error": Bad(drip_error, "Server Error, and did not say why in time", is_slow=True),
     # Statuses
     "201": Bad(answer('{"code": 0}', "201 Created"), "answered 201 Created"),
     "204": Bad(answer("", "204 No Content"), "answered 204 No Content"),

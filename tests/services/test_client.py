@@ -493,6 +493,16 @@ def test_a_dead_service_costs_one_deadline_and_not_one_per_question() -> None:
     assert "was not asked: it failed 0." in error.message
 
 
+def test_a_service_that_drips_its_errors_costs_one_deadline_too() -> None:
+    def behave(connection: socket.socket, request: object, server: Server) -> None:
+        connection.sendall(head("500 Oh", {"Content-Length": "100000"}))
+        drip(connection, server, b"x")
+
+    with serving(behave) as server, asking(server.url, DEADLINE) as client:
+        failure(client, ServiceSilent)
+        failure(client, ServiceNotAsked)
+
+
 def test_a_service_that_came_back_is_asked_again_by_one_first() -> None:
     clock, is_well = FakeClock(), threading.Event()
 
