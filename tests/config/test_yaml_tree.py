@@ -1,11 +1,12 @@
 """YAML as job files have it: words as they look, lines of keys, nothing that runs or explodes."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlrover_cli.config.yaml_tree import BadYaml, read_yaml
@@ -67,6 +68,20 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=15
 )
+# PyYAML writes as YAML 1.1, where these are texts and need no quotes.
+NUMBER_SINCE_1_2 = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+|0o[0-7]+")
+
+
+def is_read_otherwise(written: Any) -> bool:
+    match written:
+        case str():
+            return NUMBER_SINCE_1_2.fullmatch(written) is not None
+        case list():
+            return any(map(is_read_otherwise, written))
+        case dict():
+            return any(is_read_otherwise(each) for item in written.items() for each in item)
+        case _:
+            return False
 
 
 @given(VALUES)
@@ -74,7 +89,8 @@ def test_what_a_json_writer_writes_is_read_back(written: Any) -> None:
     assert value(json.dumps(written).replace("Infinity", ".inf")) == written
 
 
-@given(VALUES)
+@example("0E0").xfail(raises=AssertionError)
+@given(VALUES.filter(lambda written: not is_read_otherwise(written)))
 def test_what_a_yaml_writer_writes_is_read_back(written: Any) -> None:
     assert value(yaml.safe_dump(written)) == written
 
