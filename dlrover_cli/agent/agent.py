@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -479,7 +480,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self, attempt: RunningAttempt, settlement: Settlement, failure: AgentFailureInfo
     ) -> RunResult:
         alone = self._options.leash is None and (self._round is None or self._round.world_size == 1)
-        self.ending = Ending(settlement, failure, alone)
+        world_size = 1 if self._round is None else self._round.placement.world_size
+        self.ending = Ending(settlement, failure, alone, world_size)
         # Taken down before our own signals blur who failed by itself.
         failures = {
             worker.global_rank: process_failure(worker, attempt.error_file(worker.global_rank))
@@ -490,6 +492,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             with contextlib.suppress(ControlStoreLost):
                 self._loop.call("mark-aborted", lambda: mark_aborted(self._handler()))
         self._stop_workers(self._worker_group)
+        self.ending = replace(self.ending, alike=attempt.failed_alone())
         self._worker_group.state = WorkerState.FAILED
         if settlement.decision.action is not Action.REPLACE_NODE:  # else the others go on
             self._leave()

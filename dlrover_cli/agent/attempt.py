@@ -135,6 +135,15 @@ class RunningAttempt:
         """Whether every failed worker looks as if it went down because of another one."""
         return all(is_collateral(failure, self.tail(failure.local_rank)) for failure in failures)
 
+    def failed_alone(self) -> tuple[int, ...]:
+        """The global ranks whose own exception ended them, and not a peer's end or a signal."""
+        return tuple(
+            failure.global_rank
+            for failure in self.failures()
+            if failure.exception_type is not None
+            and not is_collateral(failure, self.tail(failure.local_rank))
+        )
+
     def tail(self, local_rank: int) -> str:
         """The end of a worker's stderr; of one that has ended, as it was at the first look."""
         if local_rank not in self.exits:

@@ -15,6 +15,9 @@ class Ending:
     failure: AgentFailureInfo
     alone: bool
     """Whether this was the only node of the job, with no manager to start another."""
+    world_size: int = 1
+    alike: tuple[int, ...] = ()
+    """The ranks of this node that failed by themselves too, and not because another one did."""
 
     @property
     def replaces_itself(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dlrover_cli.agent.progress import Hang
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
+from dlrover_cli.diagnosis.last_words import HEADING
 from dlrover_cli.failover.decide import Counters, Limits
 from dlrover_cli.workers.api import WorkerExit
 from dlrover_cli.workers.beats import Beat
@@ -352,7 +353,7 @@ def _log_content(
     parts.append(root.traceback.rstrip())
     tail = _tail_without(tails(root.local_rank), root.traceback)
     if tail:
-        parts.append(f"the end of its stderr:\n{tail}")
+        parts.append(f"{HEADING}\n{tail}")
     parts += [_one_line(other) for other in others]
     return "\n".join(part for part in parts if part)
 

@@ -30,6 +30,11 @@ def narrate(settlement: Settlement) -> str:
     return f"{what}: {follows} ({because})"
 
 
+def outcome_of(settlement: Settlement) -> str:
+    """What follows, who decided so and why."""
+    return f"{_FOLLOWS[settlement.decision.action]}: {reason_of(settlement)}"
+
+
 def reason_of(settlement: Settlement) -> str:
     """Why this follows: who said so with which words, and what the budgets say."""
     verdict, reason = settlement.verdict, settlement.decision.reason

@@ -15,6 +15,7 @@ from dlrover_cli.telemetry.run_dir import RunDirectory, write_json_atomically
 
 if TYPE_CHECKING:
     from dlrover_cli.agent.ending import Ending
+    from dlrover_cli.diagnosis.verdict import Verdict
     from dlrover_cli.failover.decide import Counters
 
 SCHEMA_VERSION = 1
@@ -84,7 +85,18 @@ class RunReport:
                 document["strategy"] = verdict.strategy.value
                 document["decided_by"] = verdict.decided_by
             document["failure"] = self.ending.failure.to_json()
+        if self.verdict is not None:
+            document["verdict"] = self.verdict.to_json()
         return document
+
+    @property
+    def verdict(self) -> "Verdict | None":
+        """What a person has to know of the failure that ended the run."""
+        if self.ending is None or self.run_directory is None:
+            return None
+        from dlrover_cli.launch.verdicts import verdict_of
+
+        return verdict_of(self.ending, self.run_directory, self.started)
 
     def _reason(self, error: BaseException | None) -> str:
         if error is None:

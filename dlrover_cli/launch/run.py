@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
 from dlrover_cli.config.settings import LaunchSettings
@@ -133,11 +134,20 @@ def _run_in_session(
         place.give_back()
         _replace_this_node(session, argv, helpers)
         session.close(error)
-        if report.ending is not None:
-            say(f"logs, events and result: {session.run_directory.path}")
+        _tell_verdict(report, session.run_directory.path)
         raise
     place.give_back()
     session.close(None)
+
+
+def _tell_verdict(report: RunReport, run_directory: Path) -> None:
+    verdict = report.verdict
+    if verdict is None:
+        return
+    from dlrover_cli.diagnosis.verdict import lines_of
+
+    say("\n".join(lines_of(verdict)))
+    say(f"logs, events and result: {run_directory}")
 
 
 def _run(

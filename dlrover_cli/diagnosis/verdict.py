@@ -1,0 +1,199 @@
+"""One block about a job that failed: what, since when, where in the user's code, and what to do."""
+
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
+from dlrover_cli.diagnosis.causes import Cause, known_cause
+from dlrover_cli.diagnosis.frames import Frame, own_frames
+from dlrover_cli.diagnosis.last_words import last_words
+
+_MOST_WORDS = 5
+_LONGEST_LINE = 160
+_PHASES = {
+    WorkerPhase.START_UP: "before its first step",
+    WorkerPhase.TRAINING: "in training",
+    WorkerPhase.UNKNOWN: "",
+}
+_CRASHES = {
+    signal.SIGSEGV: "crashed with a segmentation fault",
+    signal.SIGBUS: "crashed with a bus error",
+    signal.SIGABRT: "aborted",
+    signal.SIGILL: "crashed with an illegal instruction",
+    signal.SIGFPE: "crashed with an arithmetic error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person has to know about the failure that ended a job."""
+
+    rank: int | None
+    host: str
+    what: str
+    """The end of that rank in words."""
+    at: float
+    """Seconds since the epoch."""
+    when: str
+    frames: tuple[Frame, ...]
+    last_words: tuple[str, ...]
+    others: str
+    """What became of the other ranks; empty if there were none."""
+    decided: str
+    cause: Cause | None
+    logs: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "what": self.what,
+            "at": self.at,
+            "when": self.when,
+            "frames": [frame.to_json() for frame in self.frames],
+            "last_words": list(self.last_words),
+            "others": self.others,
+            "decided": self.decided,
+            "cause": None if self.cause is None else self.cause.to_json(),
+            "logs": self.logs,
+        }
+
+
+def verdict_on(
+    failure: AgentFailureInfo,
+    *,
+    started: float,
+    world_size: int,
+    alike: Sequence[int],
+    decided: str,
+    logs: str,
+) -> Verdict:
+    """``alike`` are the ranks that failed by themselves, too, and not with the first one."""
+    root = failure.root_cause
+    at = failure.timestamp if root is None or not root.time_ns else root.time_ns / 1e9
+    return Verdict(
+        rank=None if root is None else root.global_rank,
+        host=failure.host,
+        what="its workers failed" if root is None else describe(root, failure.kind),
+        at=at,
+        when=_when(failure, at, started),
+        frames=_frames(failure, root),
+        last_words=_shown(last_words(failure), root),
+        others=_others(root, world_size, alike),
+        decided=decided,
+        cause=known_cause(failure),
+        logs=logs,
+    )
+
+
+def describe(worker: WorkerFailure, kind: FailureKind) -> str:
+    """The end of a worker: an exception's own words, or those for a signal or an exit code."""
+    if kind is FailureKind.HANG:
+        return f"hangs: {worker.message or 'it does not move'}"
+    if worker.exception_type is not None:
+        message = worker.message.strip().partition("\n")[0]
+        name = worker.exception_type
+        words = message if message.startswith(f"{name}:") else f"{name}: {message}"
+        return f"raised {words}".removesuffix(": ")
+    if worker.signal is not None:
+        return _of_signal(worker.signal, oom=worker.oom)
+    if worker.exit_code is None:
+        return worker.message or "failed"
+    how = worker.message.strip().partition("\n")[0]
+    return f"exited with code {worker.exit_code}" + (f": {how}" if how else ", with no exception")
+
+
+def lines_of(verdict: Verdict) -> list[str]:
+    """The block, for a terminal: at most 25 lines."""
+    who = "the job" if verdict.rank is None else f"rank {verdict.rank}"
+    lines = [f"FAILED: {who} on {verdict.host} {verdict.what}"[:_LONGEST_LINE]]
+    lines.append(f"  when     {verdict.when}")
+    for index, frame in enumerate(verdict.frames):
+        lines.append(f"  {'' if index else 'where':8} {frame.place}")
+        if frame.source:
+            lines.append(f"               {frame.source}"[:_LONGEST_LINE])
+    for index, line in enumerate(verdict.last_words):
+        lines.append(f"  {'' if index else 'stderr':8} {line}"[:_LONGEST_LINE])
+    if verdict.others:
+        lines.append(f"  others   {verdict.others}")
+    lines.append(f"  decided  {verdict.decided}")
+    if verdict.cause is not None:
+        sure = verdict.cause.confidence
+        lines.append(f"  hint     {verdict.cause.name} ({sure}): {verdict.cause.hint}")
+    lines.append(f"  logs     {verdict.logs}")
+    return lines
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2 and 5`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1][1:] = [rank]
+        else:
+            spans.append([rank])
+    words = ["-".join(map(str, span)) for span in spans]
+    listed = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else "none"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed}"
+
+
+def _of_signal(signum: int, *, oom: bool) -> str:
+    try:
+        name = signal.Signals(signum).name
+    except ValueError:
+        return f"was killed by signal {signum}"
+    if oom:
+        return f"was killed by the kernel, which was out of memory ({name})"
+    crash = _CRASHES.get(signal.Signals(signum))
+    return f"was killed by {name}" if crash is None else f"{crash} ({name})"
+
+
+def _when(failure: AgentFailureInfo, at: float, started: float) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(at))
+    parts = [f"{clock}, {_seconds(at - started)} after the start", f"attempt {failure.attempt}"]
+    if _PHASES[failure.phase]:
+        parts.append(_PHASES[failure.phase])
+    if failure.steps:
+        parts.append(f"{failure.steps} steps done")
+    return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    hours, rest = divmod(int(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _frames(failure: AgentFailureInfo, root: WorkerFailure | None) -> tuple[Frame, ...]:
+    if root is None:
+        return ()
+    stack = failure.stacks.get(str(root.global_rank), "") or root.traceback
+    return own_frames(stack)
+
+
+def _shown(words: Sequence[str], root: WorkerFailure | None) -> tuple[str, ...]:
+    """The last lines that say something, and that the verdict does not say anyway."""
+    said = "" if root is None else f"{root.message}\n{root.traceback}"
+    new = [line for line in words if line.strip() and line.strip() not in said]
+    return tuple(new[-_MOST_WORDS:])
+
+
+def _others(root: WorkerFailure | None, world_size: int, alike: Sequence[int]) -> str:
+    if root is None or world_size <= 1:
+        return ""
+    too = sorted(set(alike) - {root.global_rank})
+    rest = [rank for rank in range(world_size) if rank != root.global_rank and rank not in too]
+    parts = []
+    if too:
+        parts.append(
+            f"{ranks_in_words(too)} failed by {'themselves' if too[1:] else 'itself'}, too"
+        )
+    if rest:
+        parts.append(f"{ranks_in_words(rest)} went down with it")
+    return "; ".join(parts)
