@@ -215,7 +215,7 @@ def _states(text: str) -> set[str]:
 
 
 def _text(value: str) -> str:
-    return "" if value in ("None", "(null)", "N/A", "Unknown") else value
+    return "" if value in ("None", "(null)", "N/A", "n/a", "Unknown") else value
 
 
 def _number(text: str) -> float:

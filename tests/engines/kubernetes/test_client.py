@@ -14,7 +14,7 @@ from dlrover_cli.platforms.kubernetes.request import request_of
 from dlrover_cli.telemetry.events import record_nothing
 from tests.engines.kubernetes.api_server import TOKEN, Trouble
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 RUN_ID = "20300131-060000-abc123"
 

@@ -12,7 +12,7 @@ from dlrover_cli.platforms.kubernetes.manifests import manifests
 from dlrover_cli.platforms.kubernetes.request import request_of
 from tests.engines.kubernetes.schemas import OLDEST, RELEASE, complaints
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 GOLDEN = Path(__file__).parent / "golden"
 RUN_ID = "20300131-060000-abc123"

@@ -11,7 +11,7 @@ from dlrover_cli.platforms.kubernetes.plugin import KubernetesTorchConfig, Kuber
 from dlrover_cli.platforms.kubernetes.request import request_of
 from dlrover_cli.platforms.kubernetes.schedule import cron_of
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dlrover_cli.platforms.kubernetes.request import Request
 from tests.engines.kubernetes.schemas import complaints
 from tests.project.documents import text
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 PAGE = text("docs/kubernetes.md")
 

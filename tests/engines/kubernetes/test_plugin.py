@@ -15,7 +15,7 @@ from dlrover_cli.testing.job_plugin_contract import JobPluginContract
 from tests.engines.kubernetes.api_server import ApiServer
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 
 def behave(server: ApiServer, pod: dict[str, Any]) -> None:

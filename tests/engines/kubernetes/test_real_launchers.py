@@ -10,7 +10,7 @@ from dlrover_cli.launch.command import launcher_command
 from tests.engines.kubernetes.process_kubelet import ProcessKubelet
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 
 SCRIPT = """\
 import os, sys, time

@@ -14,7 +14,7 @@ from dlrover_cli.launch.command import launcher_command
 from tests.engines.kubernetes.api_server import Trouble
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.full
 
 IMAGE = "--k8s_image=registry.example.com/train:1"
 

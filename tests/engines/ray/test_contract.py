@@ -37,7 +37,7 @@ class TestRayTorchPlugin(JobPluginContract):
 
     @pytest.fixture
     def bad_properties(self, project: Path) -> dict[str, Any]:
-        return {"script": "/bin/false", "no_python": True}
+        return {"script": "nothing.py"}
 
     @pytest.fixture
     def endless_properties(self, project: Path) -> dict[str, Any]:

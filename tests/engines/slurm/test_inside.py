@@ -36,20 +36,22 @@ def output(submit: SlurmJobs) -> str:
 
 
 def test_srun_says_how_many_nodes_there_are_and_where_they_meet(submit: SlurmJobs, launcher):
-    command = f"srun --ntasks-per-node=1 {console_script('dlrover-run')}"
+    plan = submit.directory / "plan"
+    program = console_script("dlrover-run")
     (submit.directory / "go").touch()
     job_id = sbatch(
         *(submit, launcher),
-        f"{command} --dry-run --json {submit.training()} > {submit.directory}/plan",
-        f"{command} {submit.training()}",
+        f"srun --ntasks-per-node=1 --output={plan}.%t {program} --dry-run --json x.py",
+        f"srun --ntasks-per-node=1 {program} {submit.training()}",
     )
     submit.wait_for_end(job_id, 90)
     lines = sorted(output(submit).splitlines())
     assert lines == [f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)]
-    plan, _ = json.JSONDecoder().raw_decode((submit.directory / "plan").read_text())
-    sources = {each["name"]: each["source"]["where"] for each in plan["settings"]}
-    assert sources["nnodes"] == "SLURM_STEP_NUM_NODES"
-    assert sources["rdzv_endpoint"] == "SLURM_STEP_NODELIST"
+    for task in (0, 1):
+        document = json.loads(Path(f"{plan}.{task}").read_text())
+        sources = {each["name"]: each["source"]["where"] for each in document["settings"]}
+        assert sources["nnodes"] == "SLURM_STEP_NUM_NODES"
+        assert sources["rdzv_endpoint"] == "SLURM_STEP_NODELIST"
 
 
 def test_a_requeued_script_of_ones_own_goes_on_with_its_run(submit: SlurmJobs, launcher):

@@ -1,4 +1,4 @@
-"""`dlrover-job` on a real Slurm: submit, list, logs, stop and clean up."""
+"""`dlrover-job stop` on a real Slurm; docs/slurm.md shows the other commands."""
 
 import json
 import time
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.engines.slurm.engine import Slurm
-from tests.engines.slurm.jobs import STEPS, SlurmJobs
+from tests.engines.slurm.jobs import SlurmJobs
 from tests.harness.launcher import Finished, Launcher
+from tests.harness.processes import descendants_and_orphans
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -38,22 +39,9 @@ def dlrover_job(launcher: Launcher, slurm: Slurm) -> Callable[..., Finished]:
     return run
 
 
-def test_a_submitted_job_runs_on_slurm_and_is_seen_from_here(submit: SlurmJobs, dlrover_job):
-    submit.training()
-    (submit.directory / "go").touch()
-    (submit.directory / "jobs.yaml").write_text(JOB_FILE)
-    dlrover_job("submit", "jobs.yaml")
-    eventually(lambda: state(dlrover_job) == "FINISHED", 90, interval=0.5, what="FINISHED")
-    logs = dlrover_job("logs", "train").stdout
-    for rank in (0, 1):
-        assert f"rank {rank} of 2 took {STEPS} steps" in logs
-    [run] = submit.directory.glob("state/dlrover/runs/*")
-    assert json.loads((run / "result.json").read_text())["exit_code"] == 0
-    dlrover_job("cleanup", "train")
-    assert not run.exists()
-
-
-def test_a_stopped_job_is_gone_from_slurm(submit: SlurmJobs, dlrover_job, process_token: str):
+def test_a_stopped_job_is_gone_from_slurm_within_ten_seconds(
+    submit: SlurmJobs, dlrover_job, process_token: str
+):
     submit.training()
     (submit.directory / "jobs.yaml").write_text(JOB_FILE)
     dlrover_job("submit", "jobs.yaml")
@@ -62,8 +50,15 @@ def test_a_stopped_job_is_gone_from_slurm(submit: SlurmJobs, dlrover_job, proces
     started = time.monotonic()
     dlrover_job("stop", "train")
     assert state(dlrover_job) == "KILLED"
-    assert submit.slurm.run("squeue", "--noheader", "--states=RUNNING,PENDING") == ""
-    assert time.monotonic() - started < 45
+    eventually(
+        lambda: (
+            not descendants_and_orphans(process_token)
+            and not submit.slurm.run("squeue", "--noheader")
+        ),
+        10 - (time.monotonic() - started),
+        what="the end of all that ran",
+        interval=0.2,
+    )
 
 
 def state(dlrover_job: Callable[..., Finished]) -> str:

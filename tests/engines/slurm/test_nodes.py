@@ -11,22 +11,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 EVERY_STEP = list(range(1, STEPS + 1))
 
 
-def test_a_training_on_two_nodes_shows_its_output_and_leaves_its_records(submit: SlurmJobs):
-    job = submit("--nnodes=2", f"--result-file={submit.directory / 'result.json'}")
-    job.go()
-    finished = job.finish()
-    assert finished.returncode == 0, finished
-    assert sorted(finished.stdout.splitlines()) == [
-        f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)
-    ]
-    assert job.steps == EVERY_STEP
-    assert {fact["node"] for fact in job.started(0)} == {"n1", "n2"}
-    assert job.result["exit_code"] == 0
-    assert job.result["outcome"] == "succeeded"
-    assert job.result["attempts"] == 1
-    assert (submit.directory / "result.json").exists()
-
-
 def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJobs, slurm: Slurm):
     job = submit("--nnodes=1:2", "--slurm_arg=exclude=n3")
     attempt = job.wait_for_gate(ranks=2)
@@ -49,14 +33,22 @@ def test_a_job_shrinks_when_a_node_dies_and_grows_when_it_returns(submit: SlurmJ
 
 
 def test_a_job_goes_on_on_a_spare_when_a_node_dies(submit: SlurmJobs, slurm: Slurm):
-    job = submit("--nnodes=2", "--slurm_arg=spares=1")
+    kept = submit.directory / "result.json"
+    job = submit("--nnodes=2", "--slurm_arg=spares=1", f"--result-file={kept}")
     assert job.wait_for_gate() == 0
     slurm.lose_node("n2")
     job.go()
     finished = job.finish()
     assert finished.returncode == 0, finished
     assert job.steps == EVERY_STEP
+    assert {fact["node"] for fact in job.started(0)} == {"n1", "n2"}
     assert {fact["node"] for fact in job.started(1)} == {"n1", "n3"}
+    assert sorted(finished.stdout.splitlines()) == [
+        f"rank {rank} of 2 took {STEPS} steps" for rank in (0, 1)
+    ]
+    result = job.result
+    assert (result["outcome"], result["exit_code"], result["attempts"]) == ("succeeded", 0, 2)
+    assert kept.read_text() == (job.run_directory / "result.json").read_text()
     assert job.events("node_requested") == []
     assert [event["node"] for event in job.events("agent_placed")] == ["n1", "n2", "n3"]
 

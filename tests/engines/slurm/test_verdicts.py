@@ -21,6 +21,8 @@ def test_a_node_verdict_takes_the_job_to_another_node(submit: SlurmJobs):
     [bad] = [event["node"] for event in job.events("replacing")]
     assert after == before - {bad} | {"n3"}
     # The allocation had no spare: Slurm was asked for a node, and not for the bad one.
+    result = job.result
+    assert (result["outcome"], result["exit_code"], result["attempts"]) == ("succeeded", 0, 2)
     [request] = job.events("node_requested")
     assert request["instead_of"] == [bad]
     assert job.slurm.run("squeue", "--noheader", f"--jobs={request['job_id']}") == ""
