@@ -97,7 +97,7 @@ def describe(worker: WorkerFailure, kind: FailureKind) -> str:
         message = worker.message.strip().partition("\n")[0]
         name = worker.exception_type
         words = message if message.startswith(f"{name}:") else f"{name}: {message}"
-        return f"raised {words}".removesuffix(": ")
+        return f"raised {words}".strip().removesuffix(":")
     if worker.signal is not None:
         return _of_signal(worker.signal, oom=worker.oom)
     if worker.exit_code is None:
