@@ -5,9 +5,10 @@ Each has a sentence about what to do, and how sure we are of it.
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
 from dlrover_cli.diagnosis.last_words import last_words
@@ -31,6 +32,11 @@ class Cause:
 
     def to_json(self) -> dict[str, str]:
         return {"cause": self.name, "hint": self.hint, "confidence": self.confidence.value}
+
+
+def cause_from(document: Mapping[str, Any]) -> Cause:
+    """What `to_json` wrote."""
+    return Cause(str(document["cause"]), str(document["hint"]), Confidence(document["confidence"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ import linecache
 import os
 import re
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _PYTHONS = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n'
@@ -51,6 +53,16 @@ class Frame:
             "function": self.function,
             "source": self.source,
         }
+
+
+def frame_from(document: Mapping[str, Any]) -> Frame:
+    """What `to_json` wrote."""
+    return Frame(
+        str(document["file"]),
+        int(document["line"]),
+        str(document["function"]),
+        str(document.get("source", "")),
+    )
 
 
 def frames_of(traceback: str) -> tuple[Frame, ...]:

@@ -2,13 +2,13 @@
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
-from dlrover_cli.diagnosis.causes import Cause, known_cause
-from dlrover_cli.diagnosis.frames import Frame, own_frames
+from dlrover_cli.diagnosis.causes import Cause, cause_from, known_cause
+from dlrover_cli.diagnosis.frames import Frame, frame_from, own_frames
 from dlrover_cli.diagnosis.last_words import last_words
 
 _MOST_WORDS = 5
@@ -60,6 +60,24 @@ class Verdict:
             "cause": None if self.cause is None else self.cause.to_json(),
             "logs": self.logs,
         }
+
+
+def verdict_from(document: Mapping[str, Any]) -> Verdict:
+    """What `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    cause = document["cause"]
+    return Verdict(
+        rank=document["rank"],
+        host=str(document["host"]),
+        what=str(document["what"]),
+        at=float(document["at"]),
+        when=str(document["when"]),
+        frames=tuple(frame_from(each) for each in document["frames"]),
+        last_words=tuple(str(line) for line in document["last_words"]),
+        others=str(document["others"]),
+        decided=str(document["decided"]),
+        cause=None if cause is None else cause_from(cause),
+        logs=str(document["logs"]),
+    )
 
 
 def verdict_on(

@@ -17,6 +17,7 @@ from dlrover_cli.config.derive import parse_nnodes
 from dlrover_cli.config.properties import options_of
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.contracts.manager import Deployment, NodeInfo
+from dlrover_cli.diagnosis.verdict import lines_of, verdict_from
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Counters
@@ -44,7 +45,7 @@ AGENT = "manager"
 _MARGIN_SECONDS = 15.0
 _FROM_AGENTS = (
     *("attempts", "restart_count", "generation"),
-    *("decision", "strategy", "decided_by", "failure"),
+    *("decision", "strategy", "decided_by", "failure", "verdict"),
 )
 
 
@@ -118,6 +119,7 @@ def run_managed(
                 session.close_journals()
                 raise
             session.close(error)
+            _tell_verdict(report.details)
             say(f"logs, events and result: {session.run_directory.path}")
             raise
         report.details = details_of(session.run_directory.path, None)
@@ -288,6 +290,12 @@ class AgentCommands:
             for option in options_of(setting, value)
         ]
         return [*options, "--", settings.training_script, *settings.training_script_args]
+
+
+def _tell_verdict(details: Mapping[str, Any]) -> None:
+    """What the node knows on which the job failed."""
+    with suppress(KeyError, TypeError, ValueError):
+        say("\n".join(lines_of(verdict_from(details["verdict"]))))
 
 
 def details_of(run_directory: Path, error: BaseException | None) -> dict[str, Any]:

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from dlrover_cli.contracts import AgentFailureInfo
-from dlrover_cli.diagnosis.verdict import Verdict, lines_of, ranks_in_words, verdict_on
+from dlrover_cli.diagnosis.verdict import (
+    Verdict,
+    lines_of,
+    ranks_in_words,
+    verdict_from,
+    verdict_on,
+)
 from dlrover_cli.testing import (
     exception_failure,
     exit_failure,
@@ -79,9 +85,10 @@ def test_ranks_that_failed_by_themselves_are_told_from_those_that_did_not() -> N
 
 
 def test_it_is_a_document_too() -> None:
-    document = json.loads(json.dumps(verdict(signal_failure("SIGKILL")).to_json()))
-    assert document["rank"] == 0
-    assert document["cause"]["confidence"] == "possible"
+    for failure in (signal_failure("SIGKILL"), exception_failure(), AgentFailureInfo()):
+        told = verdict(failure)
+        document = json.loads(json.dumps(told.to_json()))
+        assert verdict_from(document) == told
 
 
 @pytest.mark.parametrize(

@@ -356,6 +356,8 @@ class TestVerdicts:
         assert finished.returncode == 7, finished
         assert (job.result["outcome"], job.result["exit_code"]) == ("failed", 7)
         assert job.result["failure"]["workers"][0]["exit_code"] == 7
+        assert job.result["verdict"]["rank"] == 1
+        assert "dlrover-run: FAILED: rank 1 on " in finished.stderr
         assert [event["exit_code"] for event in job.events("agent_ended")] == [7, 7]
 
 
