@@ -25,6 +25,7 @@ COMMANDS = {
     "submit": "dlrover_cli.cli.job_submit",
     "list": "dlrover_cli.cli.job_runs",
     "show": "dlrover_cli.cli.job_show",
+    "why": "dlrover_cli.cli.job_why",
     "logs": "dlrover_cli.cli.job_logs",
     "stop": "dlrover_cli.cli.job_stop",
     "cleanup": "dlrover_cli.cli.job_cleanup",
