@@ -3,6 +3,7 @@
 <state>/
     queue.lock      who holds it holds a session, or changes the book
     queue.json      the book
+    queue.stopping  who holds it ends the jobs of runners that were killed
     runs/<id>/wake  a pipe that wakes the runner of a run that waits
 
 A place is in the book before anybody outside is told of it, and until everybody was told that it is
@@ -109,6 +110,22 @@ def opened_book(state: Path) -> Iterator[OpenBook]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield OpenBook(state / "queue.json")
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[bool]:
+    """Whether nobody else is inside."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        yield False
+        return
+    try:
+        yield True
     finally:
         os.close(descriptor)
 

@@ -5,23 +5,24 @@ of the book, and wakes those that it concerns. Nobody looks again and again; onl
 outside, such as a service that changes its mind, is asked for every ten seconds, by one for all.
 """
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
-from dlrover_cli.admission.book import Book, Entry, OpenBook, opened_book
-from dlrover_cli.admission.sessions import bell_of, hold_over, is_lost
+from dlrover_cli.admission.book import Book, Entry, OpenBook, only_one, opened_book
+from dlrover_cli.admission.sessions import bell_of, has_ends, hold_over, is_lost
 from dlrover_cli.admission.snapshot import DEFAULT_QUEUE
 from dlrover_cli.admission.waking import Bell, Woken
 from dlrover_cli.config.quantities import parse_quantity
 from dlrover_cli.contracts.jobs import BaseJob
 from dlrover_cli.errors import DlroverError
-from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.record import RunRecord
-from dlrover_cli.jobs.stopping import stop_run
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
+_STOPPER = "dlrover_cli.admission.stop_lost"
 _PATIENCE = 10.0
 """Seconds after which a session is held though nothing has happened here."""
 
@@ -98,14 +99,10 @@ class QueueGate:
             return self._waiting(error.message)
 
     def _is_due(self, book: Book, woken: Woken | None) -> bool:
-        match woken:
-            case Woken.OTHER_ENDED:
-                return any(is_lost(entry) for entry in book.entries.values())
-            case Woken.TIME_OUT:
-                last = book.sessions.get(self._entry.config, 0.0)
-                return not 0 <= time.time() - last < self._patience / 2
-            case _:
-                return False
+        if has_ends(book, self._state):
+            return True
+        last = book.sessions.get(self._entry.config, 0.0)
+        return woken is Woken.TIME_OUT and not 0 <= time.time() - last < self._patience / 2
 
     def _hold(self, opened: OpenBook) -> None:
         """Hold a session; if the file is wrong by now, all wait until somebody has mended it."""
@@ -118,18 +115,29 @@ class QueueGate:
                 opened.write(opened.book.with_entry(replace(entry, reason=error.message)))
 
     def _stop_the_lost(self) -> None:
-        """Runs whose runners were killed hold their places until their jobs have ended, too."""
+        """Runs whose runners were killed hold their places until their jobs have ended, too.
+
+        One of those that wait stops them, for all; the others are woken by what follows.
+        """
         with suppress(OSError, DlroverError):
-            with opened_book(self._state) as opened:
-                entries = list(opened.book.of(self._entry.config))
-            lost = [entry.run_id for entry in entries if entry.node and is_lost(entry)]
-            if not lost:
+            if not self._lost():
                 return
-            with Ledger.open(self._state, self._say) as ledger:
-                for run_id in lost:
-                    self._say(f"stopping run {run_id}, whose runner is gone: its place is needed")
-                    with suppress(DlroverError):
-                        stop_run(run_id, ledger, self._state, on_problem=self._say)
+            with only_one(self._state / "queue.stopping") as is_mine:
+                tried: set[str] = set()
+                while is_mine and (lost := self._lost() - tried):
+                    for run_id in lost:
+                        self._stop(run_id)
+                    tried |= lost
+
+    def _lost(self) -> set[str]:
+        with opened_book(self._state) as opened:
+            entries = opened.book.of(self._entry.config)
+        return {entry.run_id for entry in entries if entry.node and is_lost(entry)}
+
+    def _stop(self, run_id: str) -> None:
+        self._say(f"stopping run {run_id}, whose runner is gone: its place is needed")
+        command = [sys.executable, "-P", "-m", _STOPPER, str(self._state), run_id]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
 
     def _own(self, book: Book) -> Entry:
         return book.entries.get(self._entry.run_id, self._entry)

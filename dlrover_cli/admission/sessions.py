@@ -54,6 +54,11 @@ def is_lost(entry: Entry) -> bool:
     return not may_live(entry.owner)
 
 
+def has_ends(book: Book, state: Path) -> bool:
+    """Whether somebody has gone without a word, and a session would find that."""
+    return _with_ends(book, state) != book
+
+
 class Keeper(Indifferent):
     """Writes a place into the book before the others hear of it, and out after they have."""
 
