@@ -128,6 +128,8 @@ class RayTorchPlugin(AbstractJobPlugin):
                     hint=f"ray job stop --address={job.address} {job.submission_id}",
                 )
             time.sleep(_LOOK_SECONDS)
+        if isinstance(job.job_handler, RayJobHandler):
+            job.job_handler.keep_log()  # whoever waits for it may be ended before it could
 
     def cleanup_job(self, job: AbstractJob) -> None:
         """Let Ray forget the job; what it left in the run directory stays with the run."""

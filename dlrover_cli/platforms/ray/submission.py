@@ -66,7 +66,7 @@ class RayJobHandler(AbstractJobHandler):
                 info = self.client().get_job_info(self.submission_id)
                 heard = time.monotonic()
                 if info.status.is_terminal():
-                    self._keep_log()
+                    self.keep_log()
                     return result_of(info)
             except (LaunchError, RuntimeError, ConnectionError, OSError) as error:
                 self._client = None
@@ -87,8 +87,8 @@ class RayJobHandler(AbstractJobHandler):
             self._client = submission_client(self.address)
         return self._client
 
-    def _keep_log(self) -> None:
-        """What the launcher printed, beside what each rank did."""
+    def keep_log(self) -> None:
+        """What the launcher printed, beside what each rank did; of a job that has ended."""
         with suppress(RuntimeError, OSError):
             text = self.client().get_job_logs(self.submission_id)
             path = Path(self.run_directory, LOG_NAME)

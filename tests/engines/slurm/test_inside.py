@@ -36,13 +36,13 @@ def output(submit: SlurmJobs) -> str:
 
 
 def test_srun_says_how_many_nodes_there_are_and_where_they_meet(submit: SlurmJobs, launcher):
-    plan = submit.directory / "plan"
+    plan, script = submit.directory / "plan", submit.training()
     program = console_script("dlrover-run")
     (submit.directory / "go").touch()
     job_id = sbatch(
         *(submit, launcher),
-        f"srun --ntasks-per-node=1 --output={plan}.%t {program} --dry-run --json x.py",
-        f"srun --ntasks-per-node=1 {program} {submit.training()}",
+        f"srun --ntasks-per-node=1 --output={plan}.%t {program} --dry-run --json {script}",
+        f"srun --ntasks-per-node=1 {program} {script}",
     )
     submit.wait_for_end(job_id, 90)
     lines = sorted(output(submit).splitlines())
