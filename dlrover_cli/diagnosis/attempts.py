@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from dlrover_cli.diagnosis.papers import Event, Papers, integer_in, readable
 from dlrover_cli.diagnosis.run_story import (
@@ -37,7 +38,7 @@ def attempts_of(
     ordered = sorted(groups)
     starts = {key: _start_of(groups[key]) for key in ordered}
     told = []
-    for key, following in zip(ordered, [*ordered[1:], None], strict=True):
+    for key, following in zip_longest(ordered, ordered[1:]):
         until = None if following is None else starts[following]
         end_of_launch = next((each.ended for each in launches if each.number == key[0]), None)
         told.append(
