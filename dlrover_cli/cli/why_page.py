@@ -31,12 +31,7 @@ _LEGEND = (
     ("running", "runs"),
     ("unknown", "end not known"),
 )
-_PARTS = (
-    ("useful", "useful"),
-    ("lost", "lost"),
-    ("starting", "starting"),
-    ("ending", "ending"),
-)
+_PARTS = ("starting", "useful", "lost", "ending")
 
 
 def write_page(story: RunStory, path: Path) -> None:
@@ -74,7 +69,7 @@ def _sections(story: RunStory) -> Iterator[str]:
         yield _timelines(story)
         yield _lost(story.interruptions)
         yield _attempts(story)
-        yield f'<p class="quiet">{_text(NO_STEPS[0].upper() + NO_STEPS[1:])}.</p>'
+        yield f'<p class="quiet">{_text(NO_STEPS)}</p>'
     yield _remarks("Warnings", story.warnings)
     yield _remarks("History", story.history)
     yield _list("Not read", story.unreadable)
@@ -104,23 +99,25 @@ def _time(story: RunStory) -> str:
         ("Attempts", str(len(story.attempts))),
     ]
     cells = "".join(f"<div><b>{_text(value)}</b>{name}</div>" for name, value in tiles)
-    parts = [(name, word, getattr(costs, name)) for name, word in _PARTS]
+    parts = [(name, getattr(costs, name)) for name in _PARTS]
     bar = "".join(
-        f'<span class="{name}" style="flex-grow:{seconds:.4f}" title="{word}"></span>'
-        for name, word, seconds in parts
+        f'<span class="{name}" style="flex-grow:{seconds:.4f}" title="{name}"></span>'
+        for name, seconds in parts
         if seconds > 0
     )
     legend = "".join(
-        f'<li><i class="{name}"></i>{word} {words.duration(seconds)}</li>'
-        for name, word, seconds in parts
+        f'<li><i class="{name}"></i>{name} {words.duration(seconds)}</li>'
+        for name, seconds in parts
     )
-    told = ". ".join(filter(None, (goodput_in_words(story), lost_in_words(story))))
+    told = f"Goodput {goodput_in_words(story)}."
+    if story.interruptions:
+        told += f" Lost {lost_in_words(story)}."
     split = ""
     if costs.goodput is not None:
         split = f'<div class="split">{bar}</div><ul class="legend">{legend}</ul>'
     return (
         f'<section><h2>Time</h2><div class="tiles">{cells}</div>{split}'
-        f'<p class="quiet">{_text(told)}.</p></section>'
+        f'<p class="quiet">{_text(told)}</p></section>'
     )
 
 

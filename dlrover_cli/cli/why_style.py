@@ -61,6 +61,13 @@ pre { overflow-x: auto; font: 12.5px/1.45 ui-monospace, monospace; margin: .5rem
 table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
-td:nth-child(-n+3) { white-space: nowrap; }
+th, td:nth-child(-n+3) { white-space: nowrap; }
+@media (max-width: 40rem) {
+  thead { display: none; } tr, td { display: block; } tr { border-bottom: 1px solid var(--line);
+    padding: .3rem 0; } td { border: 0; padding: 0; } td:nth-child(-n+3) { white-space: normal; }
+  td:first-child::before { content: "attempt "; color: var(--quiet); }
+  details { padding: .5rem .6rem; } ul { padding-left: 1rem; }
+}
+.verdict pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { margin-top: 2rem; }
 """

@@ -18,7 +18,7 @@ from dlrover_cli.diagnosis.verdict import lines_of, ranks_in_words
 MOST_ATTEMPTS = 20
 """Of a run with more, the first and the last ones; the documents have them all."""
 MOST_REMARKS = 20
-NO_STEPS = "the events of a run have no steps, so there is no step rate"
+NO_STEPS = "There is no plot of the step rate: the events of a run do not tell its steps."
 
 _FOLLOWS = {
     "restart_workers": "restarting all workers",
@@ -113,7 +113,8 @@ def decision_in_words(decision: DecisionMade) -> str:
     strategy = f"{decision.strategy} by {by}; " if by == "default" else ""
     if by and by != "default" and decision.strategy:
         strategy = f"{decision.strategy} by "
-    wait = f"; after {decision.backoff:g} s" if decision.backoff else ""
+    is_last = decision.action in ("fail", "abort")
+    wait = f"; after {decision.backoff:g} s" if decision.backoff and not is_last else ""
     return words.one_line(f"{follows} ({strategy}{who}{decision.reason}{wait})")
 
 
