@@ -17,7 +17,7 @@ def verdict_of(ending: "Ending", run_directory: RunDirectory, started: float) ->
     root = failure.root_cause
     logs = run_directory.path
     if root is not None:
-        ranks = run_directory.logs / f"attempt_{failure.attempt}" / str(root.local_rank)
+        ranks = run_directory.logs / f"attempt_{failure.attempt}" / str(root.global_rank)
         logs = ranks if ranks.is_dir() else logs
     return verdict_on(
         failure,
