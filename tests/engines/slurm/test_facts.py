@@ -24,6 +24,7 @@ from dlrover_cli.platforms.slurm.facts import JobFacts, NodeFacts, fields
 from dlrover_cli.platforms.slurm.history import read_history
 from dlrover_cli.platforms.slurm.managing import lists_code
 from dlrover_cli.platforms.slurm.meaning import meaning_of
+from dlrover_cli.platforms.slurm.orphans import OrphanWatch
 from dlrover_cli.platforms.slurm.probing import answering
 from dlrover_cli.platforms.slurm.step import fill_from_step
 
@@ -243,6 +244,25 @@ class TestAnswers:
         assert slurm.job("7") == JobFacts("PENDING")
         assert slurm.job("7") == JobFacts("RUNNING")
         assert self.asked(tmp_path) == ["squeue --json", "scontrol show"]
+
+    @pytest.mark.parametrize("may_requeue", [True, False])
+    def test_a_job_without_its_managers_node_is_put_back_once_or_cancelled(
+        self, slurm, tmp_path, may_requeue
+    ):
+        words = "" if may_requeue else "echo 'Requested operation is disabled' >&2; exit 1"
+        node = "echo NodeName=n2 State=ALLOCATED"
+        self.program(tmp_path, f'[ "$1" = requeue ] || exec {node}; {words}')
+        self.program(tmp_path, "", "scancel")
+        said: list[str] = []
+        orphans = OrphanWatch(slurm, "7", said.append)
+        orphans._restarts, orphans._host, orphans._node_list = 0, "n1", "n[1-2]"
+        lost = JobFacts("RUNNING", node_list="n2", batch_host="n1")
+        for _ in range(2):
+            orphans.look(lost)
+        asked = ["scontrol show", "scontrol requeue", *([] if may_requeue else ["scancel 7"])]
+        assert self.asked(tmp_path) == asked
+        [line] = said
+        assert line.startswith("n1, where the job's manager ran, is lost")
 
     def test_without_accounting_nobody_knows_the_end(self, slurm, tmp_path):
         self.program(tmp_path, "echo 'Slurm accounting storage is disabled' >&2; exit 1", "sacct")
