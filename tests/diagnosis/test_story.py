@@ -190,7 +190,7 @@ def check_told(journals: Journals, state: RunState) -> None:
 
 
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -219,7 +219,7 @@ ODD = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(line=st.integers(0, 9), key=st.sampled_from(["time", "attempt", "kind", "data"]), odd=ODD)
 def test_a_value_that_nobody_expects_costs_its_line_at_most(
     tmp_path_factory: pytest.TempPathFactory, line: int, key: str, odd: object

@@ -1,0 +1,130 @@
+"""The page of `dlrover-job why`: nothing in it is taken for HTML, and a real browser shows it."""
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from html import escape, unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlrover_cli.cli.why_page import page_of
+from dlrover_cli.diagnosis.run_story import RunStory
+from tests.diagnosis.journals import START, Journals, one_restart
+from tests.harness.engines import need_program
+
+HOSTILE = (
+    '</title></pre><img src="https://example.com/x" onerror="alert(1)"><script>alert(2)</script>'
+)
+NARROW, WIDE = 380, 1100
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 27)"
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> RunStory:
+    """One of a run in which everything that a job can name is hostile."""
+    journals = Journals(tmp_path / "run")
+    one_restart(journals)
+    journals.node(4, "no_progress_warning", minutes=5, where=HOSTILE, stacks={HOSTILE: HOSTILE})
+    journals.node(5, "agent_lost", None, f"{'n' * 150}.1", agent=HOSTILE, reason=HOSTILE)
+    journals.decided(5.05, 0, HOSTILE, decided_by=HOSTILE, problems=[HOSTILE])
+    journals.life(3, "state", to=HOSTILE, reason=HOSTILE)
+    verdict: dict[str, Any] = dict.fromkeys(
+        ("host", "what", "when", "others", "decided", "logs"), HOSTILE
+    )
+    frame = {"file": HOSTILE, "line": 1, "function": HOSTILE, "source": HOSTILE}
+    verdict |= {"rank": 1, "at": START, "frames": [frame], "last_words": [HOSTILE], "cause": None}
+    journals.result(verdict=verdict, hint=HOSTILE)
+    told = journals.story(ended=12)
+    about = replace(told.about, name=HOSTILE, reason=HOSTILE, engine=HOSTILE)
+    return replace(told, about=about, reason=HOSTILE, unreadable=(HOSTILE,))
+
+
+class Tags(HTMLParser):
+    """Which elements and attributes a page has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_nothing_of_a_run_is_taken_for_html(story: RunStory) -> None:
+    page = page_of(story)
+    tags = Tags(page)
+    assert tags.names.isdisjoint({"script", "img", "link", "iframe", "object", "a"})
+    assert tags.attributes.isdisjoint({"src", "href", "onerror"})
+    assert page.count(escape(HOSTILE)) > 10
+    assert "default-src 'none'" in unescape(page)
+
+
+def test_a_timeline_of_many_ranks_and_attempts_says_what_it_leaves_out(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.state(0, "STARTING")
+    for attempt in range(70):
+        journals.started(2 + attempt, attempt, *range(100))
+    page = page_of(journals.story(ended=100))
+    assert "64 of 100 ranks are shown" in page
+    assert "The last 62 of 70 attempts are shown" in page
+
+
+def seen(page: str, width: int, tmp_path: Path, *, is_dark: bool) -> dict[str, Any]:
+    """What a browser makes of a page in a frame of this width."""
+    watcher = f"""<!doctype html><iframe style="border:0;height:600px;width:{width}px"
+        srcdoc="{escape(page)}"></iframe><output></output><script>
+        onload = () => {{
+          const page = document.querySelector("iframe").contentDocument;
+          const svg = page.querySelector("svg").getBoundingClientRect();
+          const bars = [...page.querySelectorAll("rect")].map(each => each.getBoundingClientRect());
+          document.querySelector("output").textContent = JSON.stringify({{
+            width: page.documentElement.scrollWidth,
+            ground: getComputedStyle(page.body).backgroundColor,
+            size: getComputedStyle(page.querySelector("svg text")).fontSize,
+            title: page.title,
+            images: page.querySelectorAll("img, script").length,
+            requests: page.defaultView.performance.getEntriesByType("resource").length,
+            bars: bars.length,
+            inside: bars.every(each => each.left >= svg.left - 1 && each.right <= svg.right + 1),
+            opened: page.querySelectorAll("details[open]").length,
+          }});
+        }};</script>"""
+    file = tmp_path / "watcher.html"
+    file.write_text(watcher)
+    command = [
+        need_program("chromium", "chromium"),
+        *("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000"),
+        *("--window-size=1400,900", f"--user-data-dir={tmp_path / 'profile'}"),
+        f"--blink-settings=preferredColorScheme={0 if is_dark else 1}",
+        "--dump-dom",
+        file.as_uri(),
+    ]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    [found] = re.findall(r"<output>(.*?)</output>", finished.stdout)
+    parsed: dict[str, Any] = json.loads(unescape(found))
+    return parsed
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_a_browser_shows_it_on_a_phone_and_on_a_screen_light_and_dark(
+    story: RunStory, tmp_path: Path, width: int, is_dark: bool
+) -> None:
+    found = seen(page_of(story), width, tmp_path, is_dark=is_dark)
+    assert found["width"] <= width  # nothing has to be pushed aside to be read
+    assert found["ground"] == (DARK if is_dark else LIGHT)
+    assert found["size"] == "12px"
+    assert found["title"].startswith(HOSTILE)
+    assert found["images"] == 0
+    assert found["requests"] == 0
+    assert found["bars"] == 4
+    assert found["inside"]
+    assert found["opened"] >= 2
