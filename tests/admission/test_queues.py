@@ -37,6 +37,7 @@ def test_jobs_of_a_full_queue_wait_and_start_by_priority_then_age(jobs: Jobs) ->
     assert book(jobs) == {}
 
 
+@pytest.mark.full
 def test_a_runner_that_is_killed_loses_its_job_and_its_place(jobs: Jobs) -> None:
     write_extender(jobs, **ONE_AT_A_TIME)
     [lost] = submit(jobs, lost=lasting("lost"))
