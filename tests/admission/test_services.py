@@ -35,6 +35,7 @@ def test_every_verb_is_asked_in_the_order_of_a_session(
     assert service.held() == {}
 
 
+@pytest.mark.full
 def test_a_job_waits_for_as_long_as_the_service_refuses_it(
     jobs: Jobs, service: RecordingService
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_service_that_changes_its_mind_is_asked_again(
     assert service.held() == {}
 
 
+@pytest.mark.full
 def test_a_place_whose_runner_was_killed_is_given_back_by_the_next_session(
     jobs: Jobs, service: RecordingService
 ) -> None:

@@ -28,6 +28,7 @@ def options(service: RecordingService) -> list[str]:
     return [f"--extender_url={service.url}", "--extender_timeout=10s"]
 
 
+@pytest.mark.full
 def test_a_run_takes_its_place_and_gives_it_back(
     launch: Callable[..., Finished], scripts: Scripts, service: RecordingService
 ) -> None:
