@@ -93,9 +93,9 @@ def _time(story: RunStory) -> str:
         return ""
     costs = story.costs
     tiles = [
-        ("Took", words.duration(costs.wall)),
+        ("Took", words.span(costs.wall)),
         ("Goodput", "unknown" if costs.goodput is None else f"{costs.goodput:.0%}"),
-        ("Lost", words.duration(costs.lost)),
+        ("Lost", words.span(costs.lost)),
         ("Attempts", str(len(story.attempts))),
     ]
     cells = "".join(f"<div><b>{_text(value)}</b>{name}</div>" for name, value in tiles)
@@ -106,8 +106,7 @@ def _time(story: RunStory) -> str:
         if seconds > 0
     )
     legend = "".join(
-        f'<li><i class="{name}"></i>{name} {words.duration(seconds)}</li>'
-        for name, seconds in parts
+        f'<li><i class="{name}"></i>{name} {words.span(seconds)}</li>' for name, seconds in parts
     )
     told = f"Goodput {goodput_in_words(story)}."
     if story.interruptions:

@@ -89,7 +89,7 @@ def _bar(
     end = span.ended if span.ended is not None else attempt.ended or launch.ended
     left, right = scale.at(span.started), scale.at(end)
     kind, how = _how(attempt, span, is_root=is_root)
-    lasted = words.duration(end - span.started)
+    lasted = words.span(end - span.started)
     title = _title(f"attempt {attempt.number}, rank {span.rank} on {span.node}: {how}, {lasted}")
     return (
         f'<rect class="{kind}" x="{left:.3f}%" width="{max(right - left, 0):.3f}%" '
@@ -118,7 +118,7 @@ def _ticks(scale: _Scale, height: int, *, is_going_on: bool) -> Iterator[str]:
         (75, "middle"),
         (100, "end"),
     ):
-        text = words.duration(scale.seconds * share / 100) if share else "0"
+        text = words.span(scale.seconds * share / 100) if share else "0"
         text = "now" if is_going_on and share == 100 else text
         yield f'<text x="{share}%" y="{height - 6}" text-anchor="{anchor}">{text}</text>'
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dlrover_cli.cli import words
 from dlrover_cli.cli.output import styled
 from dlrover_cli.cli.run_view import STYLES
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.diagnosis.run_story import (
     Attempt,
     AttemptEnd,
@@ -73,12 +74,14 @@ def facts_of(story: RunStory) -> list[tuple[str, str]]:
 def goodput_in_words(story: RunStory) -> str:
     """The share, and the parts of the time."""
     costs = story.costs
+    if costs.goodput is None and story.attempts:
+        return "unknown: nobody has written down how long the last attempt ran"
     if costs.goodput is None:
         return "unknown: no events tell when workers ran" if story.launches else ""
     parts = [(costs.starting, "starting"), (costs.lost, "lost"), (costs.ending, "ending")]
-    rest = ", ".join(f"{words.duration(part)} {name}" for part, name in parts if part >= 0.05)
-    share = f"{costs.goodput:.0%}: {words.duration(costs.useful)} of "
-    return f"{share}{words.duration(costs.wall)} useful" + (f"; {rest}" if rest else "")
+    rest = ", ".join(f"{words.span(part)} {name}" for part, name in parts if part >= 0.0005)
+    share = f"{costs.goodput:.0%}: {words.span(costs.useful)} of "
+    return f"{share}{words.span(costs.wall)} useful" + (f"; {rest}" if rest else "")
 
 
 def lost_in_words(story: RunStory) -> str:
@@ -89,7 +92,7 @@ def lost_in_words(story: RunStory) -> str:
     others = len(story.interruptions) - failures
     counted = [words.counted(failures, "failure")] if failures else []
     counted += [words.counted(others, "other interruption")] if others else []
-    return f"{words.duration(story.costs.lost)} to {' and '.join(counted)}"
+    return f"{words.span(story.costs.lost)} to {' and '.join(counted)}"
 
 
 def attempt_heading(attempt: Attempt) -> str:
@@ -99,9 +102,11 @@ def attempt_heading(attempt: Attempt) -> str:
     who = ranks_in_words(ranks) if ranks else "no workers"
     if attempt.world_size is not None and attempt.world_size > len(ranks):
         who += f" of {attempt.world_size}"
-    lasted = f"ran {words.duration(attempt.ran)}" if attempt.ready is not None else "never ran"
+    lasted = f"ran {words.span(attempt.ran)}" if attempt.ready is not None else "never ran"
     if attempt.end is AttemptEnd.RUNNING:
         lasted = "runs"
+    elif attempt.end is AttemptEnd.UNKNOWN:
+        lasted = "ran for an unknown time"
     return words.one_line(f"{words.moment(attempt.started)}, {lasted}, {who} {where}")
 
 
@@ -121,7 +126,7 @@ def decision_in_words(decision: DecisionMade) -> str:
 def cost_in_words(lost: Interruption) -> str:
     """How much, and until what."""
     until = "the run was over" if lost.next_attempt is None else f"attempt {lost.next_attempt} ran"
-    return f"{words.duration(lost.seconds)} until {until}"
+    return f"{words.span(lost.seconds)} until {until}"
 
 
 def launch_lines(story: RunStory) -> list[str]:
@@ -129,7 +134,7 @@ def launch_lines(story: RunStory) -> list[str]:
     return [
         words.one_line(
             f"{launch.number}  {words.moment(launch.started)}, "
-            f"took {words.duration(launch.ended - launch.started)}"
+            f"took {words.span(launch.ended - launch.started)}"
             + ("" if launch.exit_code is None else f", exit {launch.exit_code}")
             + (f": {launch.reason}" if launch.reason else "")
         )
@@ -190,8 +195,10 @@ def _took(story: RunStory) -> str:
     if not story.launches:
         return ""
     attempts = words.counted(len(story.attempts), "attempt") if story.attempts else ""
-    so_far = "so far" if story.is_going_on else ""
-    return ", ".join(filter(None, (words.duration(story.costs.wall), so_far, attempts)))
+    so_far = " so far" if story.is_going_on else ""
+    if story.about.state is RunState.LOST:
+        so_far = " up to its last event"
+    return ", ".join(filter(None, (f"{words.span(story.costs.wall)}{so_far}", attempts)))
 
 
 def _printable(line: str) -> str:

@@ -21,6 +21,11 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
+def span(seconds: float) -> str:
+    """As `duration`, but `40ms` of what may be as short as that."""
+    return duration(seconds) if seconds >= 0.95 else f"{max(seconds, 0.0) * 1000:.0f}ms"
+
+
 def age(since: float, now: float) -> str:
     """How long ago, in its largest unit alone: `5s`, `12m`, `3h`, `4d`."""
     return duration(max(round(now - since), 0)).partition(" ")[0].replace(".0s", "s")

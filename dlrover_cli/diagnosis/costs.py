@@ -33,7 +33,9 @@ def account(
             ending += rest
         wall += launch.ended - launch.started
     lost = sum(each.seconds for each in interruptions)
-    goodput = useful / wall if wall > 0 and attempts else None
+    # The last thing that a killed run has told may be days before its end.
+    is_known = bool(attempts) and attempts[-1].end is not AttemptEnd.UNKNOWN
+    goodput = useful / wall if wall > 0 and is_known else None
     return Costs(wall, starting, useful, lost, ending, goodput), tuple(interruptions)
 
 

@@ -147,7 +147,7 @@ class Costs:
     lost: float
     ending: float
     goodput: float | None
-    """useful / wall; None if nothing is known about workers."""
+    """useful / wall; None if nothing is known about workers, or not how long the last ones ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "seconds, text", [(-1, "0ms"), (0.0404, "40ms"), (0.94, "940ms"), (0.96, "1.0s"), (61, "1m 1s")]
+)
+def test_a_span_may_be_short(seconds: float, text: str) -> None:
+    assert words.span(seconds) == text
+
+
+@pytest.mark.parametrize(
     "ago, text", [(0, "0s"), (5.4, "5s"), (65, "1m"), (7500, "2h"), (-3, "0s")]
 )
 def test_an_age_has_one_unit(ago: float, text: str) -> None:

@@ -121,7 +121,10 @@ def test_a_killed_run_is_told_up_to_its_last_sign_of_life(journals: Journals) ->
     story = journals.story(RunState.LOST, ended=90_000)
     assert story.attempts[0].end is AttemptEnd.UNKNOWN
     assert story.costs.wall == pytest.approx(6)
-    assert "nobody has written down its end" in "\n".join(story_lines(story))
+    assert story.costs.goodput is None
+    text = "\n".join(story_lines(story))
+    assert "nobody has written down its end" in text
+    assert "Took       6.0s up to its last event" in text
 
 
 def test_a_job_without_workers_of_ours_has_its_history(journals: Journals) -> None:
