@@ -23,6 +23,8 @@ from dlrover_cli.errors import LaunchError
 MOST_TIMELINES = 5
 """Of a periodic job, the last ones."""
 
+MOST_REMARKS = 200
+
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LEGEND = (
     ("good", "ended well"),
@@ -186,9 +188,10 @@ def _evidence(failure: FailureSeen) -> Iterator[str]:
         yield _folded(f"Stack of rank {_text(rank)}", stack)
 
 
-def _remarks(heading: str, remarks: Iterable[Remark]) -> str:
-    items = []
-    for each in remarks:
+def _remarks(heading: str, remarks: Sequence[Remark]) -> str:
+    earlier = len(remarks) - MOST_REMARKS
+    items = [f"<li>{earlier} earlier ones are left out</li>"] if earlier > 0 else []
+    for each in remarks[-MOST_REMARKS:]:
         line = f"{_text(words.moment(each.at))} {_text(each.what)}"
         if each.details:
             line = _folded(line, each.details)

@@ -46,10 +46,10 @@ def story_lines(story: RunStory) -> Iterator[str]:
         yield ""
         yield from map(_printable, lines_of(story.verdict))
     if len(story.launches) > 1:
-        yield from _section("Times", launch_lines(story))
-    yield from _section("Attempts", list(_attempts(story)))
-    if not story.attempts:
+        yield from _section("Times", _last(launch_lines(story)))
+    elif not story.attempts:
         yield from _section("History", _remarks(story.history))
+    yield from _section("Attempts", list(_attempts(story)))
     yield from _section("Warnings", _remarks(story.warnings))
     yield from _section("Not read", [words.one_line(each) for each in story.unreadable])
 
@@ -100,7 +100,7 @@ def attempt_heading(attempt: Attempt) -> str:
     where = f"on {words.counted(len(attempt.nodes), 'node')} ({', '.join(attempt.nodes)})"
     ranks = sorted({span.rank for span in attempt.ranks})
     who = ranks_in_words(ranks) if ranks else "no workers"
-    if attempt.world_size is not None and attempt.world_size > len(ranks):
+    if ranks and attempt.world_size is not None and attempt.world_size > len(ranks):
         who += f" of {attempt.world_size}"
     lasted = f"ran {words.span(attempt.ran)}" if attempt.ready is not None else "never ran"
     if attempt.end is AttemptEnd.RUNNING:
@@ -172,9 +172,12 @@ def _attempt_details(attempt: Attempt, lost: Interruption | None) -> Iterator[st
 
 
 def _remarks(remarks: Sequence[Remark]) -> list[str]:
-    lines = [f"{words.moment(each.at)}  {words.one_line(each.what)}" for each in remarks]
+    return _last([f"{words.moment(each.at)}  {words.one_line(each.what)}" for each in remarks])
+
+
+def _last(lines: Sequence[str]) -> list[str]:
     if len(lines) <= MOST_REMARKS:
-        return lines
+        return list(lines)
     return [f"… {len(lines) - MOST_REMARKS} earlier ones", *lines[-MOST_REMARKS:]]
 
 

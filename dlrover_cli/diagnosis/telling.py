@@ -94,7 +94,9 @@ def _is_end(state: str) -> bool:
 def _closed(launch: Launch, event: Event) -> Launch:
     ended = max(launch.started, event.time)
     if event.text("to") == "PENDING":
-        return replace(launch, ended=ended, reason=launch.reason or event.text("reason"))
+        # Of a periodic job, the reason is when it runs next.
+        reason = launch.reason if launch.exit_code is not None else event.text("reason")
+        return replace(launch, ended=ended, reason=reason)
     code = launch.exit_code if launch.exit_code is not None else event.integer("exit_code")
     return replace(launch, ended=ended, exit_code=code, reason=event.text("reason"))
 
