@@ -73,7 +73,9 @@ def _bars(
 ) -> Iterator[str]:
     row = {rank: _HEAD + _LANE * index for index, rank in enumerate(lanes)}
     for attempt in attempts:
-        root = attempt.failures[0].rank if attempt.failures else None
+        # If a node was lost, those that failed only went down with it.
+        is_failure = attempt.end is AttemptEnd.FAILED and attempt.failures
+        root = attempt.failures[0].rank if is_failure else None
         for span in attempt.ranks:
             if span.rank in row:
                 yield _bar(attempt, span, scale, row[span.rank], launch, is_root=span.rank == root)

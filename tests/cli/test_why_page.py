@@ -76,6 +76,19 @@ def test_a_timeline_of_many_ranks_and_attempts_says_what_it_leaves_out(tmp_path:
     assert "The last 62 of 70 attempts are shown" in page
 
 
+def test_a_rank_that_went_down_with_a_lost_node_did_not_fail_first(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.state(0, "STARTING")
+    journals.started(1, 0, 0, 1)
+    journals.failed(2, 0, 1)
+    journals.exited(2.1, 0, 1, 1)
+    journals.decided(2.2, 0, "admit", trigger="membership", node_rank=None, reason="b is lost")
+    page = page_of(journals.story(ended=3))
+    assert 'rect class="taken"' in page
+    assert 'rect class="failed"' not in page
+    assert "<circle" not in page
+
+
 def seen(page: str, width: int, tmp_path: Path, *, is_dark: bool) -> dict[str, Any]:
     """What a browser makes of a page in a frame of this width."""
     watcher = f"""<!doctype html><iframe style="border:0;height:600px;width:{width}px"
