@@ -159,11 +159,11 @@ ERRORS: dict[str, Bad] = {
         answer('{"x": ' + "[" * 50_000 + "]" * 50_000 + "}"), "nested too deeply"
     ),
     "ten megabytes of lists": Bad(
-        answer(b'{"x": [' + b"[]," * 3_400_000 + b"[]]}"), "more than 100,000 values"
+        answer(b'{"x": [' + b"[]," * 3_400_000 + b"[]]}"), "more than 50,000 values"
     ),
-    "commas within bounds": Bad(answer(b"[" + b"[]," * 99_990 + b"[]]"), "a list, where an"),
+    "commas within bounds": Bad(answer(b"[" + b"[]," * 49_990 + b"[]]"), "a list, where an"),
     "more victims than tasks": Bad(
-        answer(b'{"status": 1, "victims": [' + b"{}," * 99_990 + b"{}]}"), "'victims' that", V
+        answer(b'{"status": 1, "victims": [' + b"{}," * 49_990 + b"{}]}"), "'victims' that", V
     ),
     # Values
     "bool for int": Bad(answer({"code": True}), "'code' that cannot be used"),
