@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dlrover_cli.config.yaml_tree import BadYaml, read_yaml
@@ -86,6 +86,7 @@ def is_read_otherwise(written: Any) -> bool:
 
 @given(VALUES)
 def test_what_a_json_writer_writes_is_read_back(written: Any) -> None:
+    assume("Infinity" not in repr(written))  # as a text, which the next line would change
     assert value(json.dumps(written).replace("Infinity", ".inf")) == written
 
 
