@@ -11,8 +11,10 @@ from typing import Any
 
 from dlrover_cli.agent.progress import Hang
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
+from dlrover_cli.diagnosis.headline import headline_of
 from dlrover_cli.diagnosis.last_words import HEADING
 from dlrover_cli.failover.decide import Counters, Limits
+from dlrover_cli.words import signal_name
 from dlrover_cli.workers.api import WorkerExit
 from dlrover_cli.workers.beats import Beat
 from dlrover_cli.workers.bootstrap.in_worker.exits import EXCEPTION_FILE, EXIT_FILE, THREAD_FILE
@@ -215,13 +217,6 @@ def describe_end(failure: WorkerFailure) -> str:
     return f"{status} ({_first_line(failure)})"
 
 
-def signal_name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
-
-
 def _best_record(
     exit_: WorkerExit, error_file: str, worker_dir: Path | None, tail: str
 ) -> Recorded:
@@ -349,21 +344,13 @@ def _log_content(
     if stacks is not None:
         parts.append(summarise(stacks))
     elif root.message:
-        parts.append(_headline(root))
+        parts.append(headline_of(root))
     parts.append(root.traceback.rstrip())
     tail = _tail_without(tails(root.local_rank), root.traceback)
     if tail:
         parts.append(f"{HEADING}\n{tail}")
     parts += [_one_line(other) for other in others]
     return "\n".join(part for part in parts if part)
-
-
-def _headline(failure: WorkerFailure) -> str:
-    name = failure.exception_type
-    # torch's @record puts the name into the message itself.
-    if name is None or failure.message.startswith(f"{name}:"):
-        return failure.message
-    return f"{name}: {failure.message}"
 
 
 def _one_line(failure: WorkerFailure) -> str:
@@ -376,7 +363,7 @@ def _one_line(failure: WorkerFailure) -> str:
 
 def _first_line(failure: WorkerFailure) -> str:
     # An exception without words leaves its name and a colon.
-    return _headline(failure).strip().partition("\n")[0][:_LONGEST_LINE].removesuffix(":")
+    return headline_of(failure).strip().partition("\n")[0][:_LONGEST_LINE].removesuffix(":")
 
 
 def _tail_without(tail: str, traceback: str) -> str:

@@ -9,12 +9,12 @@ import typer
 from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Output, print_document, remark
 from dlrover_cli.cli.run_ids import ABOUT_RUN, find_runs, offer_ended_runs, opened_ledger
-from dlrover_cli.cli.words import counted
 from dlrover_cli.config.byte_sizes import show_bytes
 from dlrover_cli.config.durations import parse_duration
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.jobs.ledger import Ledger, RunRow
+from dlrover_cli.words import counted
 
 if TYPE_CHECKING:
     from dlrover_cli.jobs.cleanup import Removed

@@ -8,10 +8,10 @@ import typer
 
 from dlrover_cli.cli.job_group import command, command_group
 from dlrover_cli.cli.output import Output, print_document, remark
-from dlrover_cli.cli.words import one_line
 from dlrover_cli.contracts.extender_verbs import Verb
 from dlrover_cli.errors import UsageError
 from dlrover_cli.exit_codes import ExitCode
+from dlrover_cli.words import one_line
 
 if TYPE_CHECKING:
     from dlrover_cli.scheduling.checking import CheckedVerb

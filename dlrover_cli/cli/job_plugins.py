@@ -8,7 +8,7 @@ import typer
 
 from dlrover_cli.cli.job_group import command, command_group
 from dlrover_cli.cli.output import Cell, Column, Output, print_document, print_rows, remark
-from dlrover_cli.cli.words import one_line
+from dlrover_cli.words import one_line
 
 if TYPE_CHECKING:
     from dlrover_cli.cli.extension_kinds import Extension

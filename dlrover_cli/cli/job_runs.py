@@ -9,10 +9,10 @@ from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Output, print_document, remark
 from dlrover_cli.cli.run_ids import complain_about_size, opened_ledger
 from dlrover_cli.cli.run_view import as_document, print_runs
-from dlrover_cli.cli.words import counted
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.ledger import Ledger, RunRow
+from dlrover_cli.words import counted
 
 USUAL_NUMBER = 20
 

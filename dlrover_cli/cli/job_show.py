@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 from dlrover_cli.cli.job_group import command, commands
 from dlrover_cli.cli.output import Output, print_document, styled
 from dlrover_cli.cli.run_details import configuration_of, details_of

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 from dlrover_cli.cli.output import Cell, Column, print_rows
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.jobs.ledger import RunRow

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 from dlrover_cli.cli.why_style import STYLE
 from dlrover_cli.cli.why_timeline import timeline
 from dlrover_cli.cli.why_view import (

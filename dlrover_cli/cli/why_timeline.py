@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 from dlrover_cli.diagnosis.run_story import Attempt, AttemptEnd, Launch, RankSpan
 
 MOST_RANKS = 64

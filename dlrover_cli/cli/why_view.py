@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 from dlrover_cli.cli.output import styled
 from dlrover_cli.cli.run_view import STYLES
 from dlrover_cli.contracts.run_states import RunState
@@ -44,7 +44,7 @@ def story_lines(story: RunStory) -> Iterator[str]:
         yield f"{styled(name.ljust(10), 'bold')} {value}"
     if story.verdict is not None:
         yield ""
-        yield from map(_printable, lines_of(story.verdict))
+        yield from map(words.printable, lines_of(story.verdict))
     if len(story.launches) > 1:
         yield from _section("Times", _last(launch_lines(story)))
     elif not story.attempts:
@@ -202,8 +202,3 @@ def _took(story: RunStory) -> str:
     if story.about.state is RunState.LOST:
         so_far = " up to its last event"
     return ", ".join(filter(None, (f"{words.span(story.costs.wall)}{so_far}", attempts)))
-
-
-def _printable(line: str) -> str:
-    """With its indentation, and without what a terminal might take for a command."""
-    return "".join(each if each.isprintable() else " " for each in line)

@@ -9,7 +9,9 @@ from typing import Any
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
 from dlrover_cli.diagnosis.causes import Cause, cause_from, known_cause
 from dlrover_cli.diagnosis.frames import Frame, frame_from, own_frames
+from dlrover_cli.diagnosis.headline import headline_of
 from dlrover_cli.diagnosis.last_words import last_words
+from dlrover_cli.words import duration, printable, signal_name
 
 _MOST_WORDS = 5
 _LONGEST_LINE = 160
@@ -18,7 +20,7 @@ _PHASES = {
     WorkerPhase.TRAINING: "in training",
     WorkerPhase.UNKNOWN: "",
 }
-_CRASHES = {
+_CRASHES: Mapping[int, str] = {
     signal.SIGSEGV: "crashed with a segmentation fault",
     signal.SIGBUS: "crashed with a bus error",
     signal.SIGABRT: "aborted",
@@ -112,10 +114,8 @@ def describe(worker: WorkerFailure, kind: FailureKind) -> str:
     if kind is FailureKind.HANG:
         return f"hangs: {worker.message or 'it does not move'}"
     if worker.exception_type is not None:
-        message = worker.message.strip().partition("\n")[0]
-        name = worker.exception_type
-        words = message if message.startswith(f"{name}:") else f"{name}: {message}"
-        return f"raised {words}".strip().removesuffix(":")
+        headline = headline_of(worker).strip().partition("\n")[0]
+        return f"raised {headline}".removesuffix(":")
     if worker.signal is not None:
         return _of_signal(worker.signal, oom=worker.oom)
     if worker.exit_code is None:
@@ -142,7 +142,7 @@ def lines_of(verdict: Verdict) -> list[str]:
         sure = verdict.cause.confidence
         lines.append(f"  hint     {verdict.cause.name} ({sure}): {verdict.cause.hint}")
     lines.append(f"  logs     {verdict.logs}")
-    return lines
+    return [printable(line) for line in lines]  # a worker wrote some of it
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
@@ -159,33 +159,21 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def _of_signal(signum: int, *, oom: bool) -> str:
-    try:
-        name = signal.Signals(signum).name
-    except ValueError:
-        return f"was killed by signal {signum}"
+    name = signal_name(signum)
     if oom:
         return f"was killed by the kernel, which was out of memory ({name})"
-    crash = _CRASHES.get(signal.Signals(signum))
+    crash = _CRASHES.get(signum)
     return f"was killed by {name}" if crash is None else f"{crash} ({name})"
 
 
 def _when(failure: AgentFailureInfo, at: float, started: float) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(at))
-    parts = [f"{clock}, {_seconds(at - started)} after the start", f"attempt {failure.attempt}"]
+    parts = [f"{clock}, {duration(at - started)} after the start", f"attempt {failure.attempt}"]
     if _PHASES[failure.phase]:
         parts.append(_PHASES[failure.phase])
     if failure.steps:
         parts.append(f"{failure.steps} steps done")
     return ", ".join(parts)
-
-
-def _seconds(seconds: float) -> str:
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, rest = divmod(int(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _frames(failure: AgentFailureInfo, root: WorkerFailure | None) -> tuple[Frame, ...]:

@@ -22,6 +22,7 @@ from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.errors import LaunchError, PluginError
 from dlrover_cli.failover import extension_guard, extension_process
 from dlrover_cli.plugins.faults import PluginFault
+from dlrover_cli.words import signal_name
 
 _LARGEST_REPORT = 1 << 20
 _LARGEST_GUARD_REPORT = 1 << 16
@@ -215,7 +216,7 @@ class ExtensionClient:
         report = self._parsed_guard_report()
         match report.get("status"):
             case int(status) if status < 0:
-                return f"was killed by {_signal_name(-status)}{_memory_in_words(status, report)}"
+                return f"was killed by {signal_name(-status)}{_memory_in_words(status, report)}"
             case int(status):
                 return f"ended its process with exit code {status}"
             case _:
@@ -299,13 +300,6 @@ def _rebuilt(fault: Mapping[str, Any]) -> PluginError:
         reason=reason,
         hint=None if hint is None else str(hint),
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _memory_in_words(status: int, report: Mapping[str, Any]) -> str:

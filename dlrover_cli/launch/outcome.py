@@ -85,8 +85,8 @@ class RunReport:
                 document["strategy"] = verdict.strategy.value
                 document["decided_by"] = verdict.decided_by
             document["failure"] = self.ending.failure.to_json()
-        if self.verdict is not None:
-            document["verdict"] = self.verdict.to_json()
+        if (told := self.verdict) is not None:
+            document["verdict"] = told.to_json()
         return document
 
     @property

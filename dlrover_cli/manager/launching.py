@@ -17,7 +17,6 @@ from dlrover_cli.config.derive import parse_nnodes
 from dlrover_cli.config.properties import options_of
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.contracts.manager import Deployment, NodeInfo
-from dlrover_cli.diagnosis.verdict import lines_of, verdict_from
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Counters
@@ -294,6 +293,8 @@ class AgentCommands:
 
 def _tell_verdict(details: Mapping[str, Any]) -> None:
     """What the node knows on which the job failed."""
+    from dlrover_cli.diagnosis.verdict import lines_of, verdict_from
+
     with suppress(KeyError, TypeError, ValueError):
         say("\n".join(lines_of(verdict_from(details["verdict"]))))
 

@@ -9,6 +9,7 @@ ServiceFailed
 """
 
 from dlrover_cli.errors import DlroverError
+from dlrover_cli.words import one_line
 
 LONGEST_SHOWN = 300
 """Characters of what a service says that a person gets to see."""
@@ -51,5 +52,5 @@ def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
     """In one line that no terminal takes for a command, and not longer than a person reads."""
     # No more than is needed is looked at: it may be ten megabytes.
     start = text[: 4 * longest]
-    line = " ".join("".join(each if each.isprintable() else " " for each in start).split())
+    line = one_line(start)
     return line if len(line) <= longest and len(start) == len(text) else f"{line[:longest]}…"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlrover_cli.cli import words
+from dlrover_cli import words
 
 
 @pytest.mark.parametrize(

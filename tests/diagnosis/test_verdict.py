@@ -54,7 +54,7 @@ def test_the_block_has_everything_in_its_order() -> None:
     failure = exception_failure("OSError", "[Errno 28] No space left", rank=2, steps=7, host="n1")
     lines = lines_of(verdict(failure))
     assert lines[0] == "FAILED: rank 2 on n1 raised OSError: [Errno 28] No space left"
-    assert "1 min 15 s after the start, attempt 0, in training, 7 steps done" in lines[1]
+    assert "1m 15s after the start, attempt 0, in training, 7 steps done" in lines[1]
     assert [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "] == [
         "when",
         "where",
@@ -82,6 +82,12 @@ def test_ranks_that_failed_by_themselves_are_told_from_those_that_did_not() -> N
     )
     assert verdict(failure, alike=(1, 2, 3)).others == "ranks 1-3 failed by themselves, too"
     assert verdict(failure, world_size=1).others == ""
+
+
+def test_what_a_worker_wrote_does_not_steer_the_terminal() -> None:
+    failure = exception_failure("ValueError", "a\x1b[2Jb", log="")
+    failure.log_content = "the end of its stderr:\n\x1b]0;title\x07 50%\r100%"
+    assert all(line.isprintable() for line in lines_of(verdict(failure)))
 
 
 def test_it_is_a_document_too() -> None:

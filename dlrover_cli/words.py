@@ -1,5 +1,6 @@
-"""Times and numbers as people say them, short enough for a column."""
+"""Times, numbers and texts as people say them, short enough for a column."""
 
+import signal
 import time
 
 _STEPS = ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
@@ -36,9 +37,22 @@ def moment(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
+def printable(text: str) -> str:
+    """With blanks for line ends, and for what a terminal might take for a command."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
 def one_line(text: str) -> str:
-    """Without line ends, and without what a terminal might take for a command."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    """As `printable`, and with one blank at a time."""
+    return " ".join(printable(text).split())
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM`, or `signal 63` of one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def counted(number: int, noun: str) -> str:
