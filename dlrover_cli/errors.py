@@ -5,6 +5,7 @@ DlroverError
 │   ├── ConfigError                     a setting, wherever it came from
 │   └── PluginError                     a module::Class or entry point that cannot be used
 ├── RendezvousFailed                    exit 80
+├── NodeUnfit                           exit 81: this node, and not the job
 └── LaunchError                         exit 1: the launcher's own surroundings failed it
 """
 
@@ -51,6 +52,12 @@ class RendezvousFailed(DlroverError):
     """The nodes did not come together."""
 
     exit_code = ExitCode.RENDEZVOUS
+
+
+class NodeUnfit(DlroverError):
+    """This node is not to take part: it failed the check, or is too slow. Others may go on."""
+
+    exit_code = ExitCode.REPLACE_NODE
 
 
 class LaunchError(DlroverError):

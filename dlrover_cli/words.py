@@ -47,6 +47,13 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+def bounded(text: str, most: int = 2000) -> str:
+    """Cut, and with its length, if it is longer than anybody reads: a name may be a whole file."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text):,} characters in all)"
+
+
 def signal_name(number: int) -> str:
     """`SIGTERM`, or `signal 63` of one without a name."""
     try:
@@ -58,3 +65,24 @@ def signal_name(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def node_name(rank: int, host: str) -> str:
+    """`node 1 (gpu-17)`, or `node 1` where the host is not known."""
+    return f"node {rank} ({host})" if host else f"node {rank}"
+
+
+def memory(amount: int) -> str:
+    """`350 MiB`, `1.2 GiB`: to the precision that matters for a process."""
+    if amount < 1 << 30:
+        return f"{amount / (1 << 20):.0f} MiB"
+    return f"{amount / (1 << 30):.1f} GiB"
+
+
+def rate(steps_per_second: float) -> str:
+    """`12.5 steps/s`, or `8.4s/step` of what is slower than one."""
+    if steps_per_second >= 0.95:
+        return f"{steps_per_second:,.1f} steps/s"
+    if steps_per_second > 0:
+        return f"{duration(1 / steps_per_second)}/step"
+    return "0 steps/s"

@@ -135,7 +135,8 @@ class AgentFailureInfo(FailureInfo):
     phase: WorkerPhase = WorkerPhase.UNKNOWN
     """How far the root cause's worker had come."""
     stacks: Mapping[str, str] = field(default_factory=dict)
-    """After a hang, the Python stacks of the workers by global rank."""
+    """After a hang, the Python stacks of the workers by global rank; after a time-out of a
+    collective, those of the workers that had not failed."""
 
     @property
     def root_cause(self) -> WorkerFailure | None:

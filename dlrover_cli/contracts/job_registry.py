@@ -120,19 +120,32 @@ class JobRegistry:
         why = " and ".join(unknown) or f"no plugin runs engine {engine!r} on platform {platform!r}"
         pairs = sorted(pair_text(pair) for pair in self.plugins)
         wanted = pair_text((platform, engine))
-        near = get_close_matches(wanted, pairs, n=1)
-        if near:
-            hint = f"did you mean {near[0]}?"
-        elif pairs:
-            hint = "name one of these, or the class of your own plugin as module::Class"
-        else:
-            hint = "register one with register_job_plugin, or install a package that brings one"
         return PluginError(
             f"{why}; there are plugins for: {', '.join(pairs) or 'nothing'}",
             reference=wanted,
             reason="unknown-pair",
-            hint=hint,
+            hint=self._what_else(platform, engine),
         )
+
+    def _what_else(self, platform: str, engine: str) -> str:
+        pairs = sorted(self.plugins)
+        if not pairs:
+            return "register one with register_job_plugin, or install a package that brings one"
+        for pair in pairs:
+            # Of each half by itself: the other one alone would make strangers look alike.
+            if _is_near(platform, pair[0]) and _is_near(engine, pair[1]):
+                return f"did you mean {pair_text(pair)}?"
+        if engine in self.platforms and engine not in self.engines:
+            engines = [pair[1] for pair in pairs if pair[0] == engine]
+            return f"{engine!r} is a platform, and goes with the engine {' or '.join(engines)}"
+        on = [pair[0] for pair in pairs if pair[1] == engine]
+        if on:
+            return f"the engine {engine!r} runs on: {', '.join(on)}"
+        return "name one of these, or the class of your own plugin as module::Class"
+
+
+def _is_near(given: str, known: str) -> bool:
+    return bool(get_close_matches(given, [known]))
 
 
 @contextmanager

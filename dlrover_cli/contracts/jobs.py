@@ -258,6 +258,8 @@ class AbstractJobPlugin(AbstractJobGenerator, AbstractJobSubmitter):
     """Whether a job with a `periodic_config` may be submitted; the runner then repeats it."""
     platform_repeats: ClassVar[bool] = False
     """Whether it is the platform that repeats such a job; the runner then submits it once."""
+    honours_queue: ClassVar[bool] = False
+    """Whether the plugin itself acts on a job's `queue`; else, only an extender does."""
 
     def __init__(self) -> None:
         super().__init__()
