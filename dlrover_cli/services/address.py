@@ -1,11 +1,13 @@
 """Where a service is: a URL taken apart, without anything that must not be shown."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+_SEPARATORS = re.compile(r"[/?&=;]")
+_SHORTEST_SECRET = 6
 _PRINTABLE = re.compile(r"[!-~]+")
 
 
@@ -16,12 +18,15 @@ class ServiceAddress:
     is_tls: bool
     host: str
     port: int
-    path: str
-    """Without a slash at its end."""
+    path: str = field(repr=False)
+    """Without a slash at its end, unless it is secret: then it is as it was written."""
+    is_path_secret: bool = False
+    """Whether who knows the path may use the service; then it is in no message."""
 
     def __str__(self) -> str:
         scheme = "https" if self.is_tls else "http"
-        return f"{scheme}://{self.authority}{self.path}"
+        path = "/…" if self.is_path_secret and self.path else self.path
+        return f"{scheme}://{self.authority}{path}"
 
     @property
     def authority(self) -> str:
@@ -29,6 +34,14 @@ class ServiceAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         is_usual = self.port == _PORTS["https" if self.is_tls else "http"]
         return host if is_usual else f"{host}:{self.port}"
+
+    def hide(self, said: str) -> str:
+        """What the service said, without the parts of a secret path: many repeat it in errors."""
+        if self.is_path_secret:
+            parts = {part for part in _SEPARATORS.split(self.path) if len(part) >= _SHORTEST_SECRET}
+            for part in sorted(parts, key=len, reverse=True):
+                said = said.replace(part, "…")
+        return said
 
     @property
     def is_loopback(self) -> bool:
@@ -41,6 +54,22 @@ class ServiceAddress:
 
 def parse_address(url: str) -> ServiceAddress:
     """Take a URL apart; ValueError with a sentence, which never repeats a password."""
+    parts, address = _parse(url)
+    if parts.query or parts.fragment:
+        raise ValueError("the URL has a ? or a #, and a path is added at its end")
+    return replace(address, path=parts.path.rstrip("/"))
+
+
+def parse_hook(url: str) -> ServiceAddress:
+    """The same for a URL that is used as it is, and that nobody else shall see."""
+    parts, address = _parse(url)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    if target.startswith("?"):
+        target = f"/{target}"
+    return replace(address, path=target, is_path_secret=True)
+
+
+def _parse(url: str) -> tuple[SplitResult, ServiceAddress]:
     if _PRINTABLE.fullmatch(url) is None:
         raise ValueError("the URL is empty, or has spaces or characters that belong in no URL")
     try:
@@ -56,14 +85,13 @@ def parse_address(url: str) -> ServiceAddress:
         raise ValueError("the URL names no host")
     if port == 0:
         raise ValueError("the URL has port 0, on which nothing can be reached")
-    if parts.query or parts.fragment:
-        raise ValueError("the URL has a ? or a #, and a path is added at its end")
-    return ServiceAddress(
+    address = ServiceAddress(
         is_tls=parts.scheme == "https",
         host=parts.hostname,
         port=_PORTS[parts.scheme] if port is None else port,
-        path=parts.path.rstrip("/"),
+        path="",
     )
+    return parts, address
 
 
 def is_path(text: str) -> bool:

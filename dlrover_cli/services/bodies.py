@@ -3,7 +3,7 @@
 import json
 import zlib
 from contextlib import suppress
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from math import isfinite
 from typing import Any
 
@@ -40,6 +40,16 @@ def read_start(response: HTTPResponse) -> str:
         with suppress(zlib.error):
             start = zlib.decompressobj(wbits=_WBITS).decompress(start, _START)
     return start.decode(errors="replace")
+
+
+def has_small_rest(response: HTTPResponse) -> bool:
+    """Whether there was a short body, which is read and forgotten; the connection is free then."""
+    if response.length is None or response.length > _START:
+        return False
+    with suppress(OSError, HTTPException):
+        response.read()
+        return not response.length
+    return False
 
 
 def parse_json(body: bytes) -> Any:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from http.client import responses as reasons
@@ -19,7 +19,7 @@ from typing import cast
 
 from dlrover_cli.errors import UsageError
 from dlrover_cli.services.address import ServiceAddress
-from dlrover_cli.services.bodies import BadBody, read_body, read_start
+from dlrover_cli.services.bodies import BadBody, has_small_rest, read_body, read_start
 from dlrover_cli.services.breaker import Breaker
 from dlrover_cli.services.faults import (
     BadAnswer,
@@ -49,6 +49,12 @@ class ServiceOptions:
     """Its first line is sent as a bearer token; read anew each time, since tokens are renewed."""
     ca_file: Path | None = None
     """Who vouches for the service, in place of those whom the system trusts."""
+    accepts: Container[int] = (200,)
+    """The statuses that are a success; of others there is no body."""
+    wants_body: bool = True
+    """Whether what it says beside such a status matters; else nothing in there is an error."""
+    has_breaker: bool = True
+    """Whether a service that failed is left alone for a while; False for who paces himself."""
     clock: Clock = field(default=time.monotonic, repr=False)
     resolve: Resolve = field(default=system_resolve, repr=False)
 
@@ -67,6 +73,12 @@ class ServiceClient:
         self._breaker = Breaker(options.timeout, options.clock)
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
+        self._was_reached = False
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether there was ever a connection, whatever came of it."""
+        return self._was_reached
 
     def __repr__(self) -> str:
         return f"ServiceClient({self._address})"
@@ -75,7 +87,7 @@ class ServiceClient:
         """The body of the answer. Raises ServiceFailed, whatever happens, within the deadline."""
         target = f"{self._address.path}/{path}" if path else self._address.path or "/"
         url = f"{self._address}/{path}" if path else str(self._address)
-        ago = self._breaker.refuses()
+        ago = self._breaker.refuses() if self._options.has_breaker else None
         if ago is not None:
             what = f"was not asked: it failed {ago:.1f} s ago, and is left alone for a while"
             raise ServiceNotAsked(url, what)
@@ -120,8 +132,11 @@ class ServiceClient:
         connection, response = self._begin(question, deadline)
         is_done = False
         try:
-            if response.status != 200:
-                raise _bad_status(question.url, response)
+            if response.status not in self._options.accepts:
+                raise _bad_status(question.url, response, self._address)
+            if not self._options.wants_body:
+                is_done = has_small_rest(response) and not response.will_close
+                return b""
             body = read_body(response)
             is_done = not response.will_close
             return body
@@ -140,6 +155,7 @@ class ServiceClient:
     def _connected(self, deadline: float) -> "_Connection":
         options = self._options
         sock = connect(self._lookup, self._address.host, self._tls, deadline, options.clock)
+        self._was_reached = True
         return _Connection(sock)
 
     def _kept(self, deadline: float) -> "_Connection | None":
@@ -220,14 +236,15 @@ class _Connection:
         self.wire.close()
 
 
-def _bad_status(url: str, response: HTTPResponse) -> ServiceFailed:
+def _bad_status(url: str, response: HTTPResponse, asked: ServiceAddress) -> ServiceFailed:
     status = response.status
     reason = reasons.get(status, "")
     what = f"answered {status} {reason}".rstrip()
     if location := response.getheader("Location"):
-        what += f" and points to {shown(location, 100)}; redirects are not followed"
+        where = shown(asked.hide(location), 100)
+        what += f" and points to {where}; redirects are not followed"
     try:
-        text = shown(read_start(response))
+        text = shown(asked.hide(read_start(response)))
     except TimeoutError:
         # The next question would cost a whole deadline again, as if there had been no answer.
         return ServiceSilent(url, f"{what}, and did not say why in time")
