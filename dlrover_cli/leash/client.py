@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,14 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The manager's user wants something of this node; the answer goes back with its number."""
+
+    number: int
+    question: Message
+
+
+@dataclass(frozen=True, slots=True)
 class Unleashed:
     """The manager has not been heard of for a whole lease."""
 
@@ -49,6 +57,9 @@ class Leash:
         self._untold: deque[bytes] = deque(maxlen=_MOST_UNTOLD)
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._asks: dict[str, int] | None = None
+        """The counters with which the job is about to start afresh, until the manager lets us."""
+        self._may_go = threading.Event()
         self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="leash", daemon=True)
 
@@ -57,7 +68,7 @@ class Leash:
         return self._address.lease
 
     def start(self, post: Callable[[object], None], member: str) -> None:
-        """Post PeerLost, Fenced and Unleashed from now on."""
+        """Post PeerLost, Fenced, Asked and Unleashed from now on."""
         self._post, self._member = post, member
         self._heard = time.monotonic()
         self._thread.start()
@@ -70,9 +81,27 @@ class Leash:
             elif kind != "beat":
                 self._untold.append(line_of(kind, data))
 
+    @property
+    def asks_again(self) -> bool:
+        """Whether `ask_for_place` is to be called before the job starts afresh."""
+        return self._address.asks_again
+
+    def ask_for_place(self, counters: Mapping[str, int]) -> None:
+        """Wait until the manager lets us go on; one that does not will fence us, and we are closed.
+
+        The question is asked again with each new connection: an answer may be lost with the old.
+        """
+        with self._lock:
+            self._asks = dict(counters)
+            self._may_go.clear()
+        self.tell("restarting", **counters)
+        if not self._stop.is_set():  # else nobody will set it again
+            self._may_go.wait()
+
     def close(self) -> None:
         """End the thread and the connection. Does nothing the second time."""
         self._stop.set()
+        self._may_go.set()
         with self._lock, suppress(OSError):
             if self._connection is not None:
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -92,7 +121,7 @@ class Leash:
         address = self._address
         connection = socket.create_connection((address.host, address.port), address.lease / 2)
         keep_prompt(connection, address.lease / 4)
-        hello = {
+        hello: Message = {
             "token": address.token,
             "agent": address.agent,
             "pid": os.getpid(),
@@ -101,6 +130,8 @@ class Leash:
             "member": self._member,
         }
         with self._lock:
+            if self._asks is not None:
+                hello["restarting"] = self._asks
             connection.sendall(line_of("hello", hello) + b"".join(self._untold))
             self._untold.clear()
             self._connection = connection
@@ -133,7 +164,17 @@ class Leash:
                 self._post(PeerLost(host, member))
             case {"kind": "fence", "reason": str(reason)}:
                 self._post(Fenced(reason))
+            case {"kind": "go", "generation": int(generation)}:
+                self._hear_go(generation)
+            case {"kind": "ask", "number": int(number), "question": dict(question)}:
+                self._post(Asked(number, question))
             case {"kind": "beat"}:
                 self.tell("beat")
             case _:
                 pass  # of a newer manager
+
+    def _hear_go(self, generation: int) -> None:
+        with self._lock:
+            if self._asks is not None and self._asks["generation"] == generation:
+                self._asks = None
+                self._may_go.set()

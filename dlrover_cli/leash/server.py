@@ -55,9 +55,16 @@ class LeashServer:
     """Posts Arrived, Said and Departed. `send` and `close` may be called from any thread."""
 
     def __init__(
-        self, host: str, post: Callable[[object], None], *, lease: float = 5.0, port: int = 0
+        self,
+        host: str,
+        post: Callable[[object], None],
+        *,
+        lease: float = 5.0,
+        port: int = 0,
+        asks_again: bool = False,
     ) -> None:
         """Listen at an address that the agents can reach. Raises LaunchError."""
+        self._asks_again = asks_again
         self._post = post
         self._lease = lease
         self._token = secrets.token_hex(16)
@@ -84,7 +91,9 @@ class LeashServer:
 
     def address_for(self, agent: str, node: str) -> LeashAddress:
         """What the agent has to be given."""
-        return LeashAddress(self._host, self.port, self._token, agent, node, self._lease)
+        return LeashAddress(
+            self._host, self.port, self._token, agent, node, self._lease, self._asks_again
+        )
 
     def send(self, agent: str, kind: str, /, **data: Any) -> bool:
         """Whether it could be sent, which does not mean that it was read."""
@@ -97,6 +106,11 @@ class LeashServer:
             except OSError:
                 return False
             return True
+
+    def agents(self) -> list[str]:
+        """Those that are connected."""
+        with self._lock:
+            return sorted(self._by_agent)
 
     def broadcast(self, kind: str, /, *, but: str = "", **data: Any) -> None:
         """Send to every agent that is connected, one excepted."""

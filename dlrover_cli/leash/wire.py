@@ -1,12 +1,18 @@
 """What goes over a leash: one JSON object per line, and the address that an agent is given.
 
-agent → manager    hello {token, agent, pid, host, node, member}      first, or nothing else counts
+agent → manager    hello {token, agent, pid, host, node, member,
+                          restarting}                                 first, or nothing else counts
                    round {attempt, rank, nodes, restart_count,
                           generation}                                 a rendezvous is complete
                    ending {exit_code, action, reason}                 about to go by itself
+                   restarting {attempt, restart_count, generation,
+                               node_relaunches}                       the job starts afresh: may I?
+                   answer {number, answer}                            to what was asked
                    beat {}
 manager → agent    lost {agent, host, member}                         a peer is gone
                    fence {reason}                                     end your workers and yourself
+                   go {generation}                                    start afresh where you are
+                   ask {number, question}                             see control/wire.py
                    beat {}
 """
 
@@ -34,6 +40,8 @@ class LeashAddress:
     """What the platform calls the machine."""
     lease: float = 5.0
     """Seconds without a word after which each gives the other up."""
+    asks_again: bool = False
+    """Whether somebody decides about places: before the job starts afresh, agents have to ask."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
