@@ -71,6 +71,13 @@ class ElasticRendezvous(RendezvousHandler):
     def use_agent_store(self) -> bool:
         return True
 
+    def tell_arrivals(self, listener: Callable[[int, int], None]) -> None:
+        """Have ``listener`` told how many nodes wait and how many are needed, if this node knows.
+
+        It is called from the thread that waits in `next_rendezvous`, about once a second at most.
+        """
+        self._joining.on_arrivals = listener
+
     def get_run_id(self) -> str:
         return self._me.run_id
 
@@ -140,7 +147,7 @@ class ElasticRendezvous(RendezvousHandler):
         if self._last is not None:
             with suppress(RuntimeError):
                 others = self._last.world_size - 1 if self.hosts_store else 0
-                await_byes(self._board, others)
+                await_byes(self._board, self._last.number, others)
         self._workers_store.close()
 
     def _info(self, placed: Placed) -> RendezvousInfo:

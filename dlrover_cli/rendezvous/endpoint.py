@@ -25,6 +25,7 @@ _KEYS = (
     "keep_alive_max_attempt",
     "read_timeout",
     "is_host",
+    "node_unit",
 )
 _TORCHS_OWN = "timeout"  # torch's LaunchConfig adds it to every configuration
 _READ_TIMEOUT = 60.0
@@ -80,13 +81,23 @@ def rules_of(params: RendezvousParameters) -> Rules:
             )
     usual = Rules(params.min_nodes, params.max_nodes)
     join_timeout = _number(params, _TORCHS_OWN, usual.join_timeout)
+    unit = round(_number(params, "node_unit", usual.node_unit, least=1))
+    least, most = -(-params.min_nodes // unit) * unit, params.max_nodes // unit * unit
+    if most < least:
+        raise ConfigError(
+            f"--rdzv-conf: no multiple of node_unit={unit} lies within "
+            f"--nnodes={params.min_nodes}:{params.max_nodes}",
+            setting="rdzv_conf",
+            hint="choose bounds with such a multiple between them",
+        )
     return Rules(
-        params.min_nodes,
-        params.max_nodes,
+        least,
+        most,
         _number(params, "join_timeout", join_timeout),
         _number(params, "last_call_timeout", usual.last_call_timeout, least=0),
         _number(params, "keep_alive_interval", usual.keep_alive_interval),
         round(_number(params, "keep_alive_max_attempt", usual.keep_alive_max_attempt, least=1)),
+        unit,
     )
 
 

@@ -22,6 +22,12 @@ class Rules:
     last_call_timeout: float = 5.0
     keep_alive_interval: float = 2.0
     keep_alive_max_attempt: int = 3
+    node_unit: int = 1
+    """Nodes are taken in multiples of it; both bounds are such multiples."""
+
+    def in_units(self, nodes: int) -> int:
+        """How many of so many nodes can take part."""
+        return nodes // self.node_unit * self.node_unit
 
     @property
     def lease(self) -> float:
@@ -113,7 +119,8 @@ def decide(forming: Forming, rules: Rules, now: float) -> Action:
     last_call = _last_call(forming, rules)
     if len(view.usable) < rules.max_nodes and not view.continues and now < last_call:
         return Wait(until=last_call)
-    chosen = choose(view.usable, forming.previous, rules.max_nodes)
+    most = min(rules.in_units(len(view.usable)), rules.max_nodes)
+    chosen = choose(view.usable, forming.previous, most)
     stale = tuple(node for node in chosen if view.standing(node) is Standing.STALE)
     if stale:
         return Ask(stale)
@@ -200,7 +207,8 @@ class _View:
             return 0
         newcomers = [node for node in self.usable if node not in self._previous]
         survivors = len(self.usable) - len(newcomers) + len(self.running)
-        return max(0, min(len(newcomers), self._rules.max_nodes - survivors))
+        most = min(self._rules.in_units(survivors + len(newcomers)), self._rules.max_nodes)
+        return max(0, most - survivors)
 
 
 def _last_call(forming: Forming, rules: Rules) -> float:

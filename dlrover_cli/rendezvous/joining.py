@@ -2,6 +2,7 @@
 
 import queue
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ LEAVE: Message = {"kind": "leave"}
 """Put into a node's inbox, it ends its wait."""
 
 _LOST: Message = {"kind": "lost"}
+_TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ class _Visit:
     beaten_by: str = ""
     """Who coordinated when the beat was last seen to change."""
     coordinator: Coordinator | None = None
+    told_at: float = 0.0
+    """When it was last told how many nodes are there."""
+    told: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ class Joining:
         self._board = board
         self._inbox = inbox
         self._workers_store = workers_store
+        self.on_arrivals: Callable[[int, int], None] = lambda nodes, wanted: None
+        """Told how many nodes wait and how many are needed, where a wait is long enough."""
 
     def run(self, last: Placed | None) -> Placed:
         """Wait for a complete round. Raises torch's RendezvousError, ours, or RuntimeError.
@@ -123,7 +130,8 @@ class Joining:
             ticket = None
         if ticket is None:
             return self._look_up(number)
-        visit = _Visit(number, deadline, time.monotonic())
+        now = time.monotonic()
+        visit = _Visit(number, deadline, now, told_at=now)
         if ticket == 1:
             visit.coordinator = self._coordinate(number, takes_over=False)
         elif ticket >= self._me.rules.min_nodes:
@@ -150,6 +158,7 @@ class Joining:
                 if coordinator.has_expired(now):
                     coordinator.give_up({"kind": "expired"})
                     raise NodesMissing(self._me.rules, coordinator.count)
+                self._tell_arrivals(visit, coordinator.count, now)
             if now >= visit.deadline:
                 self._withdraw(visit)
                 raise NodesMissing(self._me.rules, coordinator.count if coordinator else None)
@@ -161,6 +170,12 @@ class Joining:
                     over = self._act_on(message, visit)
                     if over is not None:
                         return over
+
+    def _tell_arrivals(self, visit: _Visit, count: int, now: float) -> None:
+        """Not in every moment: a thousand nodes may come within one."""
+        if count != visit.told and now - visit.told_at >= _TELL_SECONDS:
+            visit.told, visit.told_at = count, now
+            self.on_arrivals(count, self._me.rules.min_nodes)
 
     def _messages(self, seconds: float) -> list[Message]:
         """All that have come; waits for the first one."""

@@ -74,17 +74,19 @@ class Mailbox:
             self._on_lost(error)
 
 
-def await_byes(board: JobBoard, count: int) -> None:
+def await_byes(board: JobBoard, number: int, count: int) -> None:
     """Say that this node needs the store no more, and wait a moment for so many to say it too.
+
+    The last round of each, ``number``, tells those who have been in this one from who left before.
 
     Whoever listens to a store when it ends fills stderr with complaints: the node that hosts it
     goes last.
     """
     if count == 0:
-        board.push("bye", {})
+        board.push(f"{number}/bye", {})
         return
     byes = threading.Semaphore(0)
-    mailbox = Mailbox(board, "bye", lambda *_: byes.release(), lambda _: None)
+    mailbox = Mailbox(board, f"{number}/bye", lambda *_: byes.release(), lambda _: None)
     deadline = time.monotonic() + _BYE_SECONDS
     while count and byes.acquire(timeout=max(0.0, deadline - time.monotonic())):
         count -= 1
