@@ -13,9 +13,10 @@ from dlrover_cli.diagnosis.run_story import (
     Launch,
     RankSpan,
 )
+from dlrover_cli.diagnosis.step_rates import pace_of
 from dlrover_cli.diagnosis.verdict import describe
 
-_MEMBERSHIP = "membership"
+_NO_FAILURE = ("membership", "operator")
 _STOPS = ("signal", "workers_stopping", "taken_out")
 _LOSSES = ("agent_lost", "node_unreachable")
 
@@ -119,6 +120,7 @@ def _attempt(
         generation=None if first is None else first.integer("generation"),
         failures=failures,
         decision=None if decided is None else _decision(decided),
+        pace=pace_of(papers, key[1], start, ended, is_good=end is AttemptEnd.SUCCEEDED),
     )
 
 
@@ -190,7 +192,7 @@ def _end(
     failed_at = min((failure.at for failure in failures), default=None)
     if decided is not None:
         at = decided.time if failed_at is None else min(decided.time, failed_at)
-        if decided.text("trigger") == _MEMBERSHIP:
+        if decided.text("trigger") in _NO_FAILURE:
             return AttemptEnd.INTERRUPTED, decided.text("reason"), at
         what = failures[0].what if failures else decided.text("reason")
         return AttemptEnd.FAILED, what, at

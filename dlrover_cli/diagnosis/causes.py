@@ -62,6 +62,13 @@ class Evidence:
 _COLLECTIVES = re.compile(
     r"all_reduce|barrier|broadcast|all_gather|reduce_scatter|distributed_c10d"
 )
+_NCCL_TIME_OUTS = (r"collective operation timeout", r"NCCL.{0,200}(?:timeout|timed out)")
+_GLOO_TIME_OUTS = (
+    r"Timed out waiting \d+ms for (?:recv|send|all)",
+    r"Application timeout caused pair closure",
+    r"gloo.{0,200}(?:timed? ?out)",
+)
+_TIME_OUT = re.compile("|".join((*_NCCL_TIME_OUTS, *_GLOO_TIME_OUTS)), re.IGNORECASE)
 _Test = Callable[[Evidence], bool]
 
 
@@ -76,7 +83,25 @@ def known_cause(failure: AgentFailureInfo) -> Cause | None:
     missing = _missing_module(root)
     if missing is not None:
         return missing
+    if root.exception_type in ("bdb.BdbQuit", "BdbQuit"):
+        return _LEFT_DEBUGGER
     return next((cause for fits, cause in _KNOWN if fits(evidence)), None)
+
+
+_LEFT_DEBUGGER = Cause(
+    "left the debugger",
+    "q, or Ctrl-D, at a breakpoint ends the rank; c lets it go on",
+    Confidence.CERTAIN,
+)
+
+
+def is_time_out(worker: WorkerFailure) -> bool:
+    """Whether it has waited for others in vain; where those are is of more interest."""
+    return _TIME_OUT.search(worker.message) is not None
+
+
+def is_in_collective(stack: str) -> bool:
+    return _COLLECTIVES.search(stack) is not None
 
 
 def _says(*patterns: str) -> _Test:
@@ -109,7 +134,7 @@ def _hang(evidence: Evidence) -> Cause:
             "and at locks in its workers",
             Confidence.LIKELY,
         )
-    if any(_COLLECTIVES.search(stack) for stack in evidence.failure.stacks.values()):
+    if any(is_in_collective(stack) for stack in evidence.failure.stacks.values()):
         return Cause(
             "ranks that wait for each other",
             "some ranks are in a collective that others have not come to: compare the stacks, and "
@@ -202,7 +227,7 @@ _KNOWN: tuple[tuple[_Test, Cause], ...] = (
         ),
     ),
     (
-        _says(r"collective operation timeout", r"NCCL.{0,200}(?:timeout|timed out)"),
+        _says(*_NCCL_TIME_OUTS),
         Cause(
             "NCCL time-out",
             "a collective did not come to its end: one rank was slow, gone or elsewhere; look at "
@@ -220,11 +245,7 @@ _KNOWN: tuple[tuple[_Test, Cause], ...] = (
         ),
     ),
     (
-        _says(
-            r"Timed out waiting \d+ms for (?:recv|send|all)",
-            r"Application timeout caused pair closure",
-            r"gloo.{0,200}(?:timed? ?out)",
-        ),
+        _says(*_GLOO_TIME_OUTS),
         Cause(
             "gloo time-out",
             "a peer did not come to the same collective in time: look for the rank that was slow "

@@ -46,6 +46,16 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """How far the workers of one node were at one moment."""
+
+    time: float
+    attempt: int
+    steps: Mapping[int, int]
+    """By global rank."""
+
+
+@dataclass(frozen=True, slots=True)
 class Papers:
     """All that was read."""
 
@@ -58,6 +68,8 @@ class Papers:
     result: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of the nodes, where each has its own."""
+    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    """Of the nodes, about once a second, and more seldom in the course of a long run."""
     unreadable: tuple[str, ...] = ()
     """What could not be read, in words."""
 
@@ -79,6 +91,10 @@ def read_papers(directory: Path) -> Papers:
         failures=dict(_failures(directory, problems)),
         result=_document(directory / "result.json", directory, problems),
         results=results,
+        samples={
+            path.parent.name: tuple(_samples_in(_content(path, directory, problems)))
+            for path in sorted(directory.glob("nodes/*/samples.jsonl"))
+        },
         unreadable=tuple(problems),
     )
 
@@ -137,6 +153,23 @@ def _event(line: object, node: str) -> Event | None:
         integer_in(line, "node_rank"),
         integer_in(line, "attempt"),
     )
+
+
+def _samples_in(content: bytes) -> Iterator[Sample]:
+    """Lines that are no samples are passed over: a plot does without them."""
+    for line in content.splitlines():
+        sample = _parsed(line)
+        if not isinstance(sample, dict) or not isinstance(sample.get("steps"), dict):
+            continue
+        at, attempt = number_in(sample, "time"), integer_in(sample, "attempt")
+        if at is None or at < 0 or attempt is None:
+            continue
+        steps = {
+            int(rank[:9]): integer_in(sample["steps"], rank) or 0
+            for rank in sample["steps"]
+            if rank.isascii() and rank.isdigit()
+        }
+        yield Sample(at, attempt, {rank: max(count, 0) for rank, count in steps.items()})
 
 
 def _parsed(content: bytes) -> object:

@@ -52,6 +52,10 @@ def _warning(event: Event) -> str | None:
             return (
                 f"the rendezvous handler failed in {event.text('method')}: {_line(event, 'error')}"
             )
+        case "preflight_result" if told := _unfit_nodes(event):
+            return f"the check of the nodes found: {told}"
+        case "preflight_broken_off":
+            return f"the check of the nodes was broken off: {_line(event, 'reason')}"
         case "rendezvous_left_out":
             return f"{event.node} was left out of a rendezvous: {_line(event, 'reason')}"
         case "machine_barred":
@@ -62,6 +66,22 @@ def _warning(event: Event) -> str | None:
             return f"the clean-up failed: {_line(event, 'reason')}"
         case _:
             return None
+
+
+def _unfit_nodes(event: Event) -> str:
+    """Who was slow or faulty; told once, by the first node."""
+    nodes = event.data.get("nodes")
+    if event.data.get("rank") != 0 or not isinstance(nodes, list):
+        return ""
+    unfit = [
+        (each.get("node"), each.get("host"), each.get("standing"), each.get("why"))
+        for each in nodes
+        if isinstance(each, dict) and each.get("standing") not in (None, "sound")
+    ]
+    return "; ".join(
+        readable(f"node {node} ({host}) is {standing}: {why}")
+        for node, host, standing, why in unfit
+    )
 
 
 def _stacks(event: Event) -> str:

@@ -1,6 +1,6 @@
 """The story of a run, for whoever wants to know why: attempts, interruptions, what they cost."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,31 @@ class DecisionMade:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSpan:
+    """A while in which the steps came at one rate."""
+
+    since: float
+    until: float
+    steps: float
+
+    @property
+    def rate(self) -> float:
+        """Steps per second."""
+        return self.steps / (self.until - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast an attempt went, where somebody counted its steps."""
+
+    steps: int | None = None
+    """Of the worker that came furthest, in its last sample."""
+    steps_per_second: float | None = None
+    """From its first steps to its last ones."""
+    spans: tuple[StepSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of workers, on all nodes together."""
 
@@ -109,11 +134,13 @@ class Attempt:
     failures: tuple[FailureSeen, ...]
     """The root cause first."""
     decision: DecisionMade | None
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def steps(self) -> int | None:
-        """How many its failure says that it has done."""
-        return self.failures[0].steps if self.failures else None
+        """How many it has done: as its failure says, or its last sample."""
+        told = self.failures[0].steps if self.failures else None
+        return self.pace.steps if told is None else told
 
     @property
     def ran(self) -> float:
@@ -215,4 +242,9 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "ran": attempt.ran,
         "steps": attempt.steps,
         "failures": failures,
+        "steps_per_second": attempt.pace.steps_per_second,
+        "pace": [
+            {"since": span.since, "until": span.until, "steps_per_second": span.rate}
+            for span in attempt.pace.spans
+        ],
     }

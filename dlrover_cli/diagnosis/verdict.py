@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
-from dlrover_cli.diagnosis.causes import Cause, cause_from, known_cause
+from dlrover_cli.diagnosis.causes import Cause, cause_from, is_in_collective, known_cause
 from dlrover_cli.diagnosis.frames import Frame, frame_from, own_frames
 from dlrover_cli.diagnosis.headline import headline_of
 from dlrover_cli.diagnosis.last_words import last_words
@@ -90,6 +90,7 @@ def verdict_on(
     alike: Sequence[int],
     decided: str,
     logs: str,
+    succeeded: Sequence[int] = (),
 ) -> Verdict:
     """``alike`` are the ranks that failed by themselves, too, and not with the first one."""
     root = failure.root_cause
@@ -102,7 +103,7 @@ def verdict_on(
         when=_when(failure, at, started),
         frames=_frames(failure, root),
         last_words=_shown(last_words(failure), root),
-        others=_others(root, world_size, alike),
+        others=_others(failure, world_size, alike, succeeded),
         decided=decided,
         cause=known_cause(failure),
         logs=logs,
@@ -121,7 +122,9 @@ def describe(worker: WorkerFailure, kind: FailureKind) -> str:
     if worker.exit_code is None:
         return worker.message or "failed"
     how = worker.message.strip().partition("\n")[0]
-    return f"exited with code {worker.exit_code}" + (f": {how}" if how else ", with no exception")
+    return f"exited with code {worker.exit_code}" + (
+        f": {how}" if how else ", with no exception on record"
+    )
 
 
 def lines_of(verdict: Verdict) -> list[str]:
@@ -190,7 +193,10 @@ def _shown(words: Sequence[str], root: WorkerFailure | None) -> tuple[str, ...]:
     return tuple(new[-_MOST_WORDS:])
 
 
-def _others(root: WorkerFailure | None, world_size: int, alike: Sequence[int]) -> str:
+def _others(
+    failure: AgentFailureInfo, world_size: int, alike: Sequence[int], succeeded: Sequence[int]
+) -> str:
+    root = failure.root_cause
     if root is None or world_size <= 1:
         return ""
     too = sorted(set(alike) - {root.global_rank})
@@ -200,6 +206,24 @@ def _others(root: WorkerFailure | None, world_size: int, alike: Sequence[int]) -
         parts.append(
             f"{ranks_in_words(too)} failed by {'themselves' if too[1:] else 'itself'}, too"
         )
-    if rest:
+    if succeeded:
+        parts.append(f"{ranks_in_words(succeeded)} had succeeded")
+    rest = [rank for rank in rest if rank not in succeeded]
+    late = {} if failure.kind is FailureKind.HANG else _elsewhere(failure, rest)
+    for place in dict.fromkeys(late.values()):
+        ranks = [rank for rank in late if late[rank] == place]
+        parts.append(f"{ranks_in_words(ranks)} had not come to it, and stood at {place}")
+    if rest := [rank for rank in rest if rank not in late]:
         parts.append(f"{ranks_in_words(rest)} went down with it")
     return "; ".join(parts)
+
+
+def _elsewhere(failure: AgentFailureInfo, ranks: Sequence[int]) -> dict[int, str]:
+    """Where those stand for whom others have waited in vain, by rank."""
+    places = {}
+    for rank in ranks:
+        stack = failure.stacks.get(str(rank), "")
+        frames = own_frames(stack)
+        if frames and not is_in_collective(stack):
+            places[rank] = frames[-1].place
+    return places
