@@ -93,7 +93,7 @@ def decide(verdict: FailoverStrategy, counters: Counters, limits: Limits) -> Dec
                     ),
                     ExitCode.REPLACE_NODE,
                 )
-            reason = _spent("node relaunch", limits.max_node_relaunches)
+            reason = _spent("node relaunch", limits.max_node_relaunches, "node relaunches")
             return Decision(Action.FAIL, reason, ExitCode.BUDGET_SPENT)
         case FailoverStrategy.GLOBAL_FAILOVER:
             if counters.generation < limits.max_job_restarts:
@@ -111,9 +111,10 @@ def _count(what: str, number: int, limit: int) -> str:
     return f"{what} {number}" if limit == sys.maxsize else f"{what} {number} of {limit}"
 
 
-def _spent(what: str, limit: int) -> str:
+def _spent(what: str, limit: int, many: str | None = None) -> str:
+    many = many or f"{what}s"
     if limit == 0:
-        return f"no {what}s allowed"
+        return f"no {many} allowed"
     if limit == 1:
         return f"the only {what} is spent"
-    return f"all {limit} {what}s are spent"
+    return f"all {limit} {many} are spent"

@@ -13,12 +13,19 @@ from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, WorkerFail
 from dlrover_cli.errors import UsageError
 from dlrover_cli.failover.advice import History, Verdict
 from dlrover_cli.failover.chain import Chain
+from dlrover_cli.words import one_line, printable
 
 _STRATEGIES = {
     "r": FailoverStrategy.NORMAL_FAILOVER,
     "n": FailoverStrategy.NODE_FAILOVER,
     "j": FailoverStrategy.GLOBAL_FAILOVER,
     "a": FailoverStrategy.ABORTION_FAILOVER,
+}
+_IN_WORDS = {
+    FailoverStrategy.NORMAL_FAILOVER: "restart the workers",
+    FailoverStrategy.NODE_FAILOVER: "replace the node",
+    FailoverStrategy.GLOBAL_FAILOVER: "restart the job",
+    FailoverStrategy.ABORTION_FAILOVER: "abort",
 }
 _MENU = (
     "[r] restart the workers   [n] replace the node   [j] restart the job   [a] abort\n"
@@ -109,9 +116,9 @@ class TerminalAdviser:
         elif key == "t":
             for worker in info.workers[:1]:
                 told = self._locals_of(info, worker) or worker.traceback
-                self._write(f"{told or 'no traceback is known'}\n")
+                self._write(f"{_printable(told) or 'no traceback is known'}\n")
         else:
-            self._write(_MENU)
+            self._offer(info, suggestion)
         return None
 
     def _show(self, info: AgentFailureInfo, suggestion: Verdict) -> None:
@@ -121,14 +128,18 @@ class TerminalAdviser:
             told = root.message or (
                 f"exit code {root.exit_code}" if root.signal is None else f"signal {root.signal}"
             )
-            self._write(f"rank {root.global_rank}: {told}\n")
-            lines = root.traceback.splitlines()[-_TRACEBACK_LINES:]
+            self._write(f"rank {root.global_rank}: {one_line(told)}\n")
+            lines = _printable(root.traceback).splitlines()[-_TRACEBACK_LINES:]
             self._write("".join(f"  {line}\n" for line in lines))
-        self._write(f"restarts left: {info.restarts_left}\n{_MENU}")
-        enter = f"{suggestion.strategy.value} ({suggestion.decided_by}: {suggestion.reason})"
+        self._write(f"restarts left: {info.restarts_left}\n")
+        self._offer(info, suggestion)
+
+    def _offer(self, info: AgentFailureInfo, suggestion: Verdict) -> None:
+        strategy, why = suggestion.strategy, one_line(suggestion.reason)
+        enter = f"{_IN_WORDS[strategy]} ({strategy.value} by {suggestion.decided_by}: {why})"
         if suggestion.strategy is FailoverStrategy.NORMAL_FAILOVER and not info.restarts_left:
             enter += "; with no restarts left, the job fails"
-        self._write(f"Enter: {enter}\n")
+        self._write(f"{_MENU}Enter: {enter}\n")
 
     def _open_log(self, info: AgentFailureInfo) -> None:
         path = self._log_of(info)
@@ -153,6 +164,11 @@ class TerminalAdviser:
     def _write(self, text: str) -> None:
         self._terminal.writer.write(text)
         self._terminal.writer.flush()
+
+
+def _printable(text: str) -> str:
+    """What a worker has raised may hold anything, and this goes to a terminal."""
+    return "\n".join(printable(line) for line in text.splitlines())
 
 
 def open_terminal() -> Terminal:
