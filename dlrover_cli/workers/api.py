@@ -21,6 +21,8 @@ class WorkerLaunch:
     env: Mapping[str, str]
     streams: WorkerStreams
     error_file: str
+    has_stdin: bool = True
+    """Whether it reads what the launcher would read; nothing otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class StartRequest:
     entrypoint: str | Callable[..., Any]
     launches: tuple[WorkerLaunch, ...]
     numa_options: Any = None
+    is_silenced: Callable[[], bool] | None = None
+    """Whether what the workers print has to wait, since a person is busy at the terminal."""
+    lends_terminal: bool = False
+    """Whether a worker may read from the launcher's terminal, in modes of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Self
 
 from dlrover_cli.contracts import WorkerPhase
 from dlrover_cli.workers.bootstrap.in_worker import page as layout
+from dlrover_cli.workers.bootstrap.in_worker.page import is_alive
 
 _PREFIX = "dlrover-beats-"
 _SHARED_MEMORY = Path("/dev/shm")
@@ -39,6 +40,12 @@ class Beat:
     step_ns: int = 0
     heartbeats: int = 0
     heartbeat_ns: int = 0
+    prompt: int = 0
+    """What a person does in it: `layout.AT_PROMPT` or `layout.WAITING`; 0 for nothing."""
+    prompt_ns: int = 0
+    """When a person last left it."""
+    breakpoints: int = 0
+    """How often it has come to one that nobody has asked for."""
 
     @property
     def last_ns(self) -> int:
@@ -71,8 +78,12 @@ class BeatPage:
         self._last: Beat | None = None
 
     def read(self) -> Beat:
-        if self._last is not None:
-            return self._last
+        if self._last is None:
+            with contextlib.suppress(ValueError):  # closed meanwhile, by another thread
+                return self._read()
+        return self._last or Beat()
+
+    def _read(self) -> Beat:
         cells = self._cells
         return Beat(
             pid=cells[layout.PID],
@@ -84,7 +95,15 @@ class BeatPage:
             step_ns=cells[layout.STEP_NS],
             heartbeats=cells[layout.HEARTBEATS],
             heartbeat_ns=cells[layout.HEARTBEAT_NS],
+            prompt=cells[layout.PROMPT],
+            prompt_ns=cells[layout.PROMPT_NS],
+            breakpoints=cells[layout.BREAKPOINTS],
         )
+
+    def is_looked_into(self) -> bool:
+        """Whether a person is busy with the worker; it may have died of that."""
+        beat = self.read()
+        return beat.prompt != 0 and is_alive(beat.pid)
 
     def close(self) -> None:
         """Release the page and remove its file. Safe to call again."""
@@ -143,6 +162,11 @@ def steps_done(beats: Mapping[int, Beat]) -> int | None:
     return max((beat.steps for beat in beats.values()), default=0) or None
 
 
+def own_beat_directories(base: Path) -> Iterable[Path]:
+    """Those of this user's agents; one that nobody holds a lock on is abandoned."""
+    return base.glob(f"{_PREFIX}{os.getuid()}-*")
+
+
 def _memory_directory() -> Path:
     if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
         return _SHARED_MEMORY
@@ -150,7 +174,7 @@ def _memory_directory() -> Path:
 
 
 def _remove_abandoned(base: Path) -> None:
-    for directory in base.glob(f"{_PREFIX}{os.getuid()}-*"):
+    for directory in own_beat_directories(base):
         with contextlib.suppress(OSError):
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

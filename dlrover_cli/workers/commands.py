@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +81,7 @@ class NurseryClient:
         self.channel = nursery.Channel(sock)
         _channels.add(self.channel)
         self._reports: list[dict[str, Any]] = []
+        self._sending = threading.Lock()
         self._relays = False
         self._has_left = False
         self.answers = True
@@ -127,9 +129,19 @@ class NurseryClient:
         if not self.answers:
             return
         try:
-            self.channel.send(message, fds)
+            with self._sending:
+                self.channel.send(message, fds)
         except OSError:
             self.answers = False
+
+    def say_last(self, text: str) -> None:
+        """Have it write this to stderr should this process vanish. From any thread."""
+        self.request({"op": "last_words", "text": text})
+
+    def lend_terminal(self) -> None:
+        """Have it give our terminal its modes back, should this process vanish."""
+        ours = {"group": os.getpgrp(), "leader": os.getsid(0)}
+        self.request({"op": "lend_terminal", **ours, "fds": [0]}, [0])
 
     def relay(self, relay: nursery.Relay) -> None:
         """Entrust a stream to the nursery, which serves it for as long as somebody writes to it."""
@@ -174,6 +186,7 @@ class NurseryClient:
 
     def close(self) -> None:
         """End the nursery and everything below it, unless it was left alone before."""
+        self.say_last("")  # nobody has vanished
         self.channel.close()
         if not self._has_left:
             self._process.wait()
@@ -220,7 +233,7 @@ class CommandStarter:
         self, request: StartRequest, commands: Mapping[int, "Command"], inbox: Inbox
     ) -> "CommandWorkers":
         """As ``start``, with the command of each local rank given."""
-        pump = open_pump(self._on_problem)
+        pump = open_pump(self._on_problem, request.is_silenced)
         client = self.living_nursery()
         return CommandWorkers(request, commands, inbox, client, pump, warm=self._warm)
 
@@ -277,6 +290,8 @@ class CommandWorkers:
         self._running: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._start_times: dict[int, str] = {}
+        if request.lends_terminal:
+            client.lend_terminal()
         try:
             for launch in request.launches:
                 self._request_start(commands[launch.local_rank], launch)
@@ -320,7 +335,11 @@ class CommandWorkers:
     def _request_start(self, command: Command, launch: WorkerLaunch) -> None:
         opened: list[int] = []
         try:
-            stdio = [0, *open_streams(self._pump, launch, opened)]
+            stdin = 0
+            if not launch.has_stdin:
+                stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                opened.append(stdin)
+            stdio = [stdin, *open_streams(self._pump, launch, opened)]
             self._client.request(
                 {
                     "op": "start",
@@ -406,10 +425,12 @@ class CommandWorkers:
         return f"{self._attempt}/{local_rank}"
 
 
-def open_pump(on_problem: Callable[[str], None]) -> StreamPump:
+def open_pump(
+    on_problem: Callable[[str], None], is_silenced: Callable[[], bool] | None = None
+) -> StreamPump:
     """A pump for one attempt. Raises LaunchError."""
     try:
-        return StreamPump(on_problem)
+        return StreamPump(on_problem, is_silenced)
     except OSError as error:
         raise LaunchError(
             f"cannot start workers: {error.strerror}", hint=_start_hint(error.errno)

@@ -11,6 +11,9 @@ Requests            {"op": "start", "id", "argv", "env", "fds": [number, …]}
                     {"op": "signal", "id", "signal"}      to the worker's process group
                     {"op": "sweep", "deadline"}           SIGKILL everything below this process
                     {"op": "guard", "pids"}               kill these too, should the agent vanish
+                    {"op": "last_words", "text"}          to stderr, should the agent vanish
+                    {"op": "lend_terminal", "group", "leader", "fds": [terminal]}
+                                                          modes to put back, should the same be
                     {"op": "relay", "fds": […]}           a stream that outlives its worker, targets
                     {"op": "leave"}                       leave survivors alone: relay, then exit
 Reports             {"event": "started", "id", "pid"}
@@ -143,6 +146,45 @@ class Relay:
         return bool(data)
 
 
+class LentTerminal:
+    """The agent's terminal, as it was before a worker read from it in modes of its own."""
+
+    def __init__(self, fd: int, group: int, leader: int) -> None:
+        """``fd`` is ours from here on; ``group`` and ``leader`` are the agent's."""
+        import termios  # asked for seldom
+
+        self._fd = fd
+        self._group = group
+        self._leader = leader
+        self._leader_since = start_time(leader)
+        self._before: list[Any] | None = None
+        with contextlib.suppress(termios.error):  # it is none
+            self._before = termios.tcgetattr(fd)
+
+    def give_back(self) -> None:
+        """Undo what workers that are gone by now have changed, unless somebody else has it."""
+        import termios
+
+        if self._before is None or not self._is_left_to_us():
+            return
+        with contextlib.suppress(termios.error):  # it is gone
+            if termios.tcgetattr(self._fd) != self._before:
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _is_left_to_us(self) -> bool:
+        """Not if a shell has taken it back: it has modes of its own by now, to edit a line in.
+
+        It is not our session's terminal, so the kernel tells by way of its session's leader only.
+        """
+        fields = _stat(self._leader)
+        if not fields or fields[0] in "ZX" or fields[19] != self._leader_since:
+            return True
+        return int(fields[5]) in (self._group, -1)
+
+
 class Nursery:
     """Serves one agent until it leaves or its end of the channel closes."""
 
@@ -151,6 +193,8 @@ class Nursery:
         self._workers: dict[int, str] = {}
         self._guarded: dict[int, str] = {}
         self._relays: list[Relay] = []
+        self._last_words = ""
+        self._terminal: LentTerminal | None = None
         self._keep_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         self._child_ended, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -162,6 +206,8 @@ class Nursery:
             os.close(fd)
         for relay in self._relays:
             relay.close()
+        if self._terminal is not None:
+            self._terminal.close()
 
     def settle_in(self) -> None:
         """Become the parent of all that is left behind below, and deaf to what the agent hears."""
@@ -187,8 +233,13 @@ class Nursery:
 
     def kill_everything(self) -> None:
         """The agent is gone, or we are about to be: end what was started and what was entrusted."""
+        # At once: a shell that waits for the agent takes the terminal as it finds it.
+        self._give_terminal_back()
+        with contextlib.suppress(OSError):  # a terminal that is gone needs no more words
+            os.write(2, self._last_words.encode())
         kill_families(self._guarded, _LAST_SWEEP_SECONDS)
         self._sweep(_LAST_SWEEP_SECONDS)
+        self._give_terminal_back()  # should a worker have been at it meanwhile
 
     def relay(self) -> None:
         """Copy the streams that survivors hold, until they have closed them."""
@@ -233,11 +284,22 @@ class Nursery:
                 self._signal(message["id"], message["signal"])
             case "guard":
                 self._guarded = {pid: start_time(pid) for pid in message["pids"]}
+            case "last_words":
+                self._last_words = message["text"]
+            case "lend_terminal":
+                if self._terminal is None:
+                    self._terminal = LentTerminal(fds[0], message["group"], message["leader"])
+                else:  # as it was before the first attempt
+                    os.close(fds[0])
             case "relay":
                 self._relays.append(Relay(fds[0], fds[1:]))
             case "sweep":
                 stuck = self._sweep(message["deadline"])
                 self._channel.send({"event": "swept", "stuck": stuck})
+
+    def _give_terminal_back(self) -> None:
+        if self._terminal is not None:
+            self._terminal.give_back()
 
     def _start(self, message: dict[str, Any], fds: list[int]) -> None:
         id_ = message["id"]

@@ -1,24 +1,18 @@
 """Where the workers are: their Python stacks on request, grouped so that the odd one stands out."""
 
-import contextlib
-import os
 import re
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from dlrover_cli.workers.bootstrap.in_worker.faults import STACK_SIGNAL, STACKS_FILE
+from dlrover_cli.workers.bootstrap.in_worker.faults import STACKS_FILE
+from dlrover_cli.workers.stack_requests import StackRequest
 
-_LONGEST_DUMP = 1 << 18
 _LOOK_SECONDS = 0.002
-# How long a dump may stand still before it counts as complete without the kernel's word for it.
-_STILL_SECONDS = 0.5
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _WAITS_FOR_PEERS = ("_engine_run_backward", "synchronize")
-_STATES = {"D": "uninterruptible", "R": "running", "S": "sleeping", "T": "stopped", "t": "traced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ def dump_stacks(
     costs them an interrupted system call at most.
     """
     requests = {
-        local_rank: _Request(pid, Path(directories[local_rank]) / STACKS_FILE)
+        local_rank: StackRequest(pid, Path(directories[local_rank]) / STACKS_FILE)
         for local_rank, pid in workers.items()
         if local_rank in directories
     }
@@ -111,11 +105,13 @@ def place_of(text: str) -> Place | None:
 
 def summarise(stacks: Mapping[int, str]) -> str:
     """One line per place, with the ranks that are there; the largest group first."""
+    return "\n".join(f"{_ranks_in_words(ranks)}: {place}" for place, ranks in groups_of(stacks))
+
+
+def groups_of(stacks: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Each place in words with the ranks that are there; the largest group first."""
     groups = sorted(_groups(stacks).items(), key=lambda group: (-len(group[1]), group[1]))
-    return "\n".join(
-        f"{_ranks_in_words(ranks)}: {place if isinstance(place, str) else f'in {place}'}"
-        for place, ranks in groups
-    )
+    return [(place if isinstance(place, str) else f"in {place}", ranks) for place, ranks in groups]
 
 
 def odd_one_out(stacks: Mapping[int, str]) -> int | None:
@@ -129,115 +125,6 @@ def odd_one_out(stacks: Mapping[int, str]) -> int | None:
     if len(largest) >= 2 and len(others) == 1 and len(others[0]) == 1:
         return others[0][0]
     return None
-
-
-@dataclass(slots=True)
-class _Request:
-    """One worker that is asked for its stacks."""
-
-    pid: int
-    path: Path
-    _handle: int | None = None
-    _offset: int = 0
-    _refusal: str = ""
-    _blocking: frozenset[str] = frozenset()
-    _text: bytes = b""
-    _changed: float = field(default_factory=time.monotonic)
-
-    def send(self) -> None:
-        try:
-            self._handle = os.pidfd_open(self.pid)
-            # After the handle was opened: what is read here is true of the process it stands for.
-            if not _has_signal(_status(self.pid), "SigCgt"):
-                self._refusal = "it does not answer; not a Python worker, or it became another"
-                return
-            self._offset = self.path.stat().st_size
-            self._blocking = self._threads_blocking()
-            signal.pidfd_send_signal(self._handle, STACK_SIGNAL)
-        except ProcessLookupError:
-            self._refusal = "it has ended"
-        except OSError as error:
-            self._refusal = f"{error.strerror}: {error.filename}"
-
-    def is_answered(self) -> bool:
-        """Whether the dump is complete.
-
-        The kernel blocks a signal in the thread that handles it: once text has come and no thread
-        blocks the signal that did not do so before, the handler has returned.
-        """
-        if self._refusal:
-            return True
-        text = self._read()
-        if text != self._text:
-            self._text = text
-            self._changed = time.monotonic()
-        if not text.endswith(b"\n"):
-            return _cannot_answer(self.pid)
-        if self._threads_blocking() <= self._blocking:
-            # It may have written its last lines between the two looks.
-            self._text = self._read()
-            return True
-        return time.monotonic() - self._changed >= _STILL_SECONDS
-
-    def answer(self) -> str:
-        if self._text:
-            return self._text.decode("utf-8", "replace")
-        state = _state_in_words(self.pid)
-        return f"no Python stack: {self._refusal or f'no answer ({state})'}"
-
-    def close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-
-    def _read(self) -> bytes:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                return file.read(_LONGEST_DUMP)
-        except OSError:
-            return b""
-
-    def _threads_blocking(self) -> frozenset[str]:
-        found = set()
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{self.pid}/task"):
-                if _has_signal(_status(f"{self.pid}/task/{thread}"), "SigBlk"):
-                    found.add(thread)
-        return frozenset(found)
-
-
-def _status(process: int | str) -> str:
-    try:
-        return Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return ""
-
-
-def _has_signal(status: str, mask: str) -> bool:
-    found = re.search(rf"^{mask}:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> (STACK_SIGNAL - 1) & 1)
-
-
-def _cannot_answer(pid: int) -> bool:
-    """Gone, or stopped by a signal or a debugger."""
-    return _state(pid) in ("", "Z", "X", "T", "t")
-
-
-def _state(pid: int) -> str:
-    found = re.search(r"^State:\s*(\w)", _status(pid), re.MULTILINE)
-    return "" if found is None else found[1]
-
-
-def _state_in_words(pid: int) -> str:
-    state = _state(pid)
-    if state in ("", "Z", "X"):
-        return "it has ended"
-    words = f"it is {_STATES.get(state, state)}"
-    try:
-        where = Path(f"/proc/{pid}/wchan").read_text()
-    except OSError:
-        where = ""
-    return f"{words} in the kernel's {where}" if where not in ("", "0") else words
 
 
 def _groups(stacks: Mapping[int, str]) -> dict[Place | str, list[int]]:

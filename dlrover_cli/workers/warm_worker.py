@@ -2,7 +2,7 @@
 
 Everything that a script can observe is what a fresh ``python -u script.py`` would show it:
 streams, environment, ``sys.argv``, ``sys.path``, ``__main__``, signals, seeds, the way it ends. The
-differences that remain are listed, and tested, in docs/warm-workers.md.
+differences that remain are listed, and tested, in docs/explanation/warm-workers.md.
 """
 
 import fcntl

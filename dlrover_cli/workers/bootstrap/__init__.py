@@ -14,7 +14,13 @@ from pathlib import Path
 WORKER_DIRECTORY = "DLROVER_WORKER_DIR"
 BEAT_FILE = "DLROVER_BEAT_FILE"
 FRAME_LOCALS = "DLROVER_FRAME_LOCALS"
+DEBUG = "DLROVER_DEBUG"
+POST_MORTEM = "DLROVER_POST_MORTEM"
+TERMINAL = "DLROVER_TERMINAL"
 _ORIGINAL_PATH = "DLROVER_PYTHONPATH"
+_OURS = frozenset(
+    (WORKER_DIRECTORY, BEAT_FILE, FRAME_LOCALS, DEBUG, POST_MORTEM, TERMINAL, _ORIGINAL_PATH)
+)
 _SITE = Path(__file__).resolve().parent / "site"
 
 
@@ -25,16 +31,17 @@ def bootstrap_environment(
     *,
     python: bool = True,
     frame_locals: bool = False,
+    debugging: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """``env`` for a worker that leaves its facts in ``directory`` and beats in ``beat_file``.
 
     ``python=False`` is for a program that is not ours to look into: it learns where the directory
     and the beat file are, so that ``dlrover_cli.heartbeat()`` works below it, and nothing else
-    changes. ``frame_locals`` adds the local variables to the frames of a recorded exception.
+    changes. ``frame_locals`` adds the local variables to the frames of a recorded exception;
+    ``debugging`` is what somebody wants to look into, by `DEBUG`, `POST_MORTEM` and `TERMINAL`.
     """
     # An agent may itself run inside a worker: what that one was told is not for its workers.
-    ours = (WORKER_DIRECTORY, BEAT_FILE, FRAME_LOCALS, _ORIGINAL_PATH)
-    prepared = {name: value for name, value in env.items() if name not in ours}
+    prepared = {name: value for name, value in env.items() if name not in _OURS}
     prepared[WORKER_DIRECTORY] = os.path.abspath(directory)
     if beat_file is not None:
         prepared[BEAT_FILE] = os.path.abspath(beat_file)
@@ -42,6 +49,7 @@ def bootstrap_environment(
         return prepared
     if frame_locals:
         prepared[FRAME_LOCALS] = "1"
+    prepared.update(debugging or {})
     original = env.get("PYTHONPATH")
     prepared["PYTHONPATH"] = f"{_SITE}{os.pathsep}{original}" if original else str(_SITE)
     if original is not None:

@@ -19,13 +19,17 @@ _descriptors: list[int] = []
 
 
 def enable(directory: str) -> bool:
-    """Dump to ``fault.txt`` on a fatal signal and to ``stacks.txt`` on request."""
+    """Dump to ``fault.txt`` on a fatal signal and to ``stacks.txt`` on request.
+
+    On request each thread writes its own stack only: those of threads that go on meanwhile cannot
+    be read without the danger of a crash, which does not matter once there is one.
+    """
     if not faulthandler.is_enabled():  # the user's -X faulthandler or PYTHONFAULTHANDLER wins
         faulthandler.enable(file=_open(directory, FAULT_FILE), all_threads=True)
     if not hasattr(faulthandler, "register"):
         return False
     faulthandler.register(
-        STACK_SIGNAL, file=_open(directory, STACKS_FILE), all_threads=True, chain=False
+        STACK_SIGNAL, file=_open(directory, STACKS_FILE), all_threads=False, chain=False
     )
     return True
 

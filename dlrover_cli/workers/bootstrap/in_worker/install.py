@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 
-from . import exits, faults, imports, modules, page, progress
+from . import breakpoints, exits, faults, imports, modules, page, progress, rest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def install(directory: str, beat_file: str | None, *, learn: bool = False) -> No
     watch = imports.ImportWatch(lambda name, error: _note(directory, name, error))
     with _noting(directory, "exits"):
         recorder.install()
-        atexit.register(recorder.finish)
+        # Registered before anybody's, so it runs after them.
+        atexit.register(_end(directory, recorder))
         watch.when_imported("threading", recorder.watch_threads)
     with _noting(directory, "faults"):
         if faults.enable(directory) and beats is not None:
@@ -46,8 +47,51 @@ def install(directory: str, beat_file: str | None, *, learn: bool = False) -> No
     if beats is not None:
         watch.when_imported("torch.optim.optimizer", tracker.watch_optimizers)
         watch.when_imported("torch.distributed.distributed_c10d", tracker.watch_process_group)
+    if beats is not None:
+        _let_somebody_look_into(beats, beat_file or "", directory, watch)
     with _noting(directory, "fork"):
         os.register_at_fork(after_in_child=_leave_to_parent(tracker))
+
+
+def _let_somebody_look_into(
+    beats: page.Page, beat_file: str, directory: str, watch: imports.ImportWatch
+) -> None:
+    # Gone from the environment: what the worker starts is not looked into.
+    debug = os.environ.pop("DLROVER_DEBUG", None)
+    post_mortem = os.environ.pop("DLROVER_POST_MORTEM", None)
+    terminal = os.environ.pop("DLROVER_TERMINAL", "")
+    if debug is None:
+        with _noting(directory, "breakpoints"):
+            breakpoints.note_breakpoints(beats)
+    if debug is None and post_mortem is None:
+        return
+    with _noting(directory, "debugger"):
+        from . import debugger
+
+        def note(line: str) -> None:
+            _note(directory, "debugger", RuntimeError(line))
+
+        looked_into = debugger.Debugger(beats, os.environ.get("RANK", "?"), note)
+        if debug == debugger.NOT_HERE:
+            debugger.pass_by_breakpoints(watch)
+        else:
+            looked_into.serve_breakpoints(watch)
+        if post_mortem is not None:
+            claim = os.path.join(os.path.dirname(beat_file), "post-mortem")
+            attempt = os.environ.get("DLROVER_ATTEMPT", "0")
+            ask = post_mortem == debugger.POST_MORTEM_ASKED
+            looked_into.watch_exceptions(terminal, f"{claim}.{attempt}", ask=ask)
+        if debug == debugger.FOR_AN_IDE:
+            looked_into.listen()
+
+
+def _end(directory: str, recorder: exits.ExitRecorder) -> "Callable[[], None]":
+    def end() -> None:
+        recorder.finish()
+        with _noting(directory, "rest"):
+            rest.await_rest()
+
+    return end
 
 
 def _leave_to_parent(tracker: progress.Progress) -> "Callable[[], None]":

@@ -27,10 +27,16 @@ MAGIC_NUMBER = 0x444C5256_42454154
     STEP_NS,
     HEARTBEATS,
     HEARTBEAT_NS,
-) = range(10)
+    PROMPT,
+    PROMPT_NS,
+    BREAKPOINTS,
+) = range(13)
 # The phases of a worker; 0 as long as nothing of ours runs in it.
 START_UP = 1
 TRAINING = 2
+# What a person does in the worker; 0 for nothing. At a prompt, Ctrl-C is for the worker.
+AT_PROMPT = 1
+WAITING = 2
 PHASE_NAMES = ("unknown", "start-up", "training")
 # Where scripts do not look: a first open() still gets 3, and one that closes "all" of its low
 # descriptors and opens files of its own does not find our text in them.
@@ -48,7 +54,7 @@ class Page:
     def claim(self) -> bool:
         """Make this process the owner; False if another one that is alive owns it."""
         owner = self.read(PID)
-        if owner not in (0, os.getpid()) and _is_alive(owner):
+        if owner not in (0, os.getpid()) and is_alive(owner):
             return False
         self.write(PID, os.getpid())
         if self.read(PHASE) == 0:
@@ -107,7 +113,7 @@ def move_up(fd: int) -> int:
     return fd
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

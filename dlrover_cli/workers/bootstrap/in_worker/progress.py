@@ -7,9 +7,10 @@ step per round.
 """
 
 import sys
-from time import monotonic_ns, sleep
+from time import monotonic_ns
 
 from . import page as layout
+from . import rest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_OPTIMIZERS = 100_000
-_LAST_WORK_SECONDS = 0.002
 
 
 class Progress:
@@ -42,10 +42,7 @@ class Progress:
         def update(group: "Any") -> None:
             original(group)
             if group is None:
-                # The group's thread may need the interpreter lock to let go of its last work, and
-                # whoever drops the group, a DDP model at the end of main() perhaps, holds the lock
-                # while it waits for the thread: for ever, unless the thread is done by then.
-                sleep(_LAST_WORK_SECONDS)
+                rest.await_rest()
             elif self._page is not None:
                 self._page.write(layout.PHASE, layout.TRAINING)
 
