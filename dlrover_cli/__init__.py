@@ -1,12 +1,13 @@
 """dlrover-run: a drop-in torchrun that knows what to do when training fails."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 __all__ = ["LaunchConfig", "__version__", "elastic_launch", "heartbeat"]
 
+# typing has both; loading it takes longer than all else that the console scripts do at first.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dlrover_cli.launch.api import elastic_launch
     from dlrover_cli.launch.config import LaunchConfig
     from dlrover_cli.workers.heartbeat import heartbeat
@@ -19,8 +20,10 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _LAZY:
+        from importlib import import_module
+
         value = globals()[name] = getattr(import_module(_LAZY[name]), name)
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

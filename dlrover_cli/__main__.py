@@ -1,6 +1,6 @@
 """`python -m dlrover_cli` is `dlrover-run`, whatever else has installed a script of that name."""
 
-from dlrover_cli.cli.run import console
+from dlrover_cli.entry import dlrover_run
 
 if __name__ == "__main__":
-    console()
+    dlrover_run()

@@ -1,5 +1,6 @@
 """Fixtures of the whole suite: launching, worker scripts, CPU load, and no process left behind."""
 
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,25 @@ from tests.harness.scripts import Scripts
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.load_profile("default")
 
+# A shell has what it runs in the background ignore the one, nohup has it ignore the other, and all
+# children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 _failed = pytest.StashKey[bool]()
+_USUAL_TIMEOUT = 120.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that may take longest begin first; at the end nobody waits for one of them alone."""
+    items.sort(key=_longest_first)
+
+
+def _longest_first(item: pytest.Item) -> float:
+    allowed = item.get_closest_marker("timeout")
+    return 0.0 if allowed is None else min(0.0, _USUAL_TIMEOUT - allowed.args[0])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@
     queue.lock      who holds it holds a session, or changes the book
     queue.json      the book
     queue.stopping  who holds it ends the jobs of runners that were killed
+    queue.giving    who holds it gives places back because somebody has looked
     runs/<id>/wake  a pipe that wakes the runner of a run that waits
 
 A place is in the book before anybody outside is told of it, and until everybody was told that it is
@@ -24,6 +25,7 @@ from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import write_json_atomically
 
 SCHEMA_VERSION = 1
+_NAME = "queue.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,17 @@ class Entry:
     """It was told to make room."""
     reason: str = ""
     """Why it waits, or why it has to make room."""
+    placed: float | None = None
+    """When it got its place."""
+    ran: float = 0.0
+    """How many seconds it had a place before, and lost it again: that was no waiting."""
+    is_owed_room: bool = False
+    """Another one was told to make room for it."""
+
+    def waited(self, now: float) -> float:
+        """How long it waits, or had waited when it got its place; in seconds."""
+        until = now if self.placed is None else self.placed
+        return max(0.0, until - self.submitted - self.ran)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -80,6 +93,11 @@ class Book:
         return [entry for entry in self.entries.values() if entry.config == config]
 
 
+def read_book(state: Path) -> Book:
+    """As it was last written; whoever looks only needs no lock. Raises OSError or LaunchError."""
+    return _read(state / _NAME)
+
+
 class OpenBook:
     """The book while its lock is held; every change is on the disk when it returns."""
 
@@ -109,7 +127,7 @@ def opened_book(state: Path) -> Iterator[OpenBook]:
     descriptor = os.open(state / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield OpenBook(state / "queue.json")
+        yield OpenBook(state / _NAME)
     finally:
         os.close(descriptor)
 

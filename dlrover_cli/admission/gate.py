@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 from dlrover_cli.admission.book import Book, Entry, OpenBook, only_one, opened_book
-from dlrover_cli.admission.sessions import bell_of, has_ends, hold_over, is_lost
+from dlrover_cli.admission.ends import has_ends, is_lost
+from dlrover_cli.admission.sessions import bell_of, hold_over
 from dlrover_cli.admission.snapshot import DEFAULT_QUEUE
 from dlrover_cli.admission.waking import Bell, Woken
 from dlrover_cli.config.quantities import parse_quantity
@@ -74,13 +75,21 @@ class QueueGate:
         """What cannot be told now is told by the next session: the book keeps it."""
         try:
             with opened_book(self._state) as opened:
-                if self._entry.run_id in opened.book.entries:
+                entry = opened.book.entries.get(self._entry.run_id)
+                if entry is not None:
+                    self._note_running(entry)
                     opened.write(opened.book.without(self._entry.run_id))
                     self._hold(opened)
         except OSError as error:
             self._say(f"the place in the queue cannot be given back: {error.strerror}")
         except DlroverError as error:
             self._say(f"the place in the queue cannot be given back: {error.message}")
+
+    def _note_running(self, entry: Entry) -> None:
+        """If it waits again, it has the age that it had: it has not waited while it ran."""
+        if entry.placed is not None:
+            ran = max(0.0, time.time() - entry.placed)
+            self._entry = replace(self._entry, ran=self._entry.ran + ran)
 
     def _look(self, woken: Woken | None) -> Book:
         """The book as it is now, after a session if there is reason for one."""

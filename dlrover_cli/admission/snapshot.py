@@ -15,13 +15,16 @@ from dlrover_cli.scheduling.model import (
     add,
     charges,
 )
-from dlrover_cli.scheduling.settings import SchedulingConfig
+from dlrover_cli.scheduling.queueing import gained
+from dlrover_cli.scheduling.settings import QueueSettings, SchedulingConfig
 
 NAMESPACE = "default"
 DEFAULT_QUEUE = "default"
 
 
-def snapshot(book: Book, config_file: str, config: SchedulingConfig, uid: str) -> SessionView:
+def snapshot(
+    book: Book, config_file: str, config: SchedulingConfig, uid: str, now: float
+) -> SessionView:
     """The runs of one extender file whose runners are here.
 
     Runs of other files take room on the node, too, and runs of other hosts in the queues.
@@ -29,12 +32,14 @@ def snapshot(book: Book, config_file: str, config: SchedulingConfig, uid: str) -
     name = this_node({}).name
     held = [entry.resources for entry in book.entries.values() if entry.node == name]
     entries = book.of(config_file)
-    here = tuple(job_of(entry) for entry in entries if entry.owner.is_here)
-    queues = queues_of(config, [job_of(entry) for entry in entries])
+    jobs = {entry.run_id: job_of(entry, config, now) for entry in entries}
+    here = tuple(jobs[entry.run_id] for entry in entries if entry.owner.is_here)
+    queues = queues_of(config, jobs.values())
     return SessionView(uid, here, (this_node(add(*held)),), tuple(queues))
 
 
-def job_of(entry: Entry) -> JobView:
+def job_of(entry: Entry, config: SchedulingConfig, now: float) -> JobView:
+    aging = config.queues.get(entry.queue, QueueSettings()).aging
     phase = JobPhase.ENQUEUED if entry.is_enqueued else JobPhase.PENDING
     return JobView(
         entry.run_id,
@@ -46,6 +51,8 @@ def job_of(entry: Entry) -> JobView:
         (task_of(entry),),
         JobPhase.RUNNING if entry.node is not None else phase,
         entry.submitted,
+        gained(entry.waited(now), aging),
+        entry.is_owed_room,
     )
 
 

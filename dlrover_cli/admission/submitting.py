@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlrover_cli.admission.snapshot import DEFAULT_QUEUE
+from dlrover_cli.config.derive import names_nodes
 from dlrover_cli.contracts.jobs import BaseJobConfig
 from dlrover_cli.errors import UsageError
 from dlrover_cli.scheduling.reading import read_extender_file
@@ -11,8 +12,8 @@ from dlrover_cli.scheduling.settings import SchedulingConfig
 
 _PLACES_BY_ITSELF = {
     "kubernetes": "let a scheduler of the cluster ask the extender, as Volcano does",
-    "ray": "submit it without --extender: Ray queues what its nodes have no room for",
-    "slurm": "use Slurm's own partitions and priorities",
+    "slurm": "use Slurm's own partitions and priorities; or name nodes for the service to choose "
+    "from, in slurm_arg: [nodelist=…]",
 }
 
 
@@ -33,12 +34,38 @@ class ExtenderAdmittance:
     def file(self) -> str:
         return str(self.path)
 
-    def check(self, config: BaseJobConfig, place: str) -> None:
+    def admit(self, config: BaseJobConfig, place: str) -> bool:
+        """Jobs on this machine wait in the queues; elsewhere a job's launcher gets the file."""
+        if _asks_by_itself(config):
+            self._hand_on(config, place)
+            return False
+        self._check(config, place)
+        return True
+
+    def _hand_on(self, config: BaseJobConfig, place: str) -> None:
+        if config.queue is not None:
+            raise UsageError(
+                f"{place}: the queues of {self.path.name} are for jobs on this machine, and one "
+                f"on the platform {config.platform!r} waits in none",
+                hint="leave queue out: the services of the file are asked when it starts there",
+            )
+        for name in ("extender", "extender_url"):
+            if config.properties.get(name):
+                raise UsageError(
+                    f"{place}: --extender and the property {name!r} both name a service",
+                    hint="keep one of them; a file may name several services",
+                )
+        config.properties["extender"] = self.file
+        if config.resources:
+            wanted = ",".join(f"{name}={amount}" for name, amount in config.resources.items())
+            config.properties.setdefault("resources", wanted)
+
+    def _check(self, config: BaseJobConfig, place: str) -> None:
         hint = _PLACES_BY_ITSELF.get(config.platform or "")
         if hint is not None:
             raise UsageError(
-                f"{place}: --extender is for jobs on this machine, and the platform "
-                f"{config.platform!r} places its agents itself",
+                f"{place}: --extender decides where agents run, and the platform "
+                f"{config.platform!r} places them by itself",
                 hint=hint,
             )
         queue, queues = config.queue or DEFAULT_QUEUE, self.config.queues
@@ -54,3 +81,11 @@ class ExtenderAdmittance:
             f"{place}: there is no queue {queue!r} in {self.path.name}",
             hint=f"its queues: {known}",
         )
+
+
+def _asks_by_itself(config: BaseJobConfig) -> bool:
+    """Whether a launcher on the cluster holds the sessions, about nodes that it may choose from."""
+    if config.platform == "slurm":
+        given = config.properties.get("slurm_arg", config.properties.get("slurm-arg")) or ()
+        return names_nodes([given] if isinstance(given, str) else map(str, given))
+    return config.platform == "ray"

@@ -7,12 +7,9 @@ names.
 """
 
 import contextlib
-import os
 import signal
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,58 +28,49 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpec
 from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError, RendezvousHandler
 
 from dlrover_cli.agent.agreement import (
-    BETTER_REPORT_SECONDS,
     Agreement,
     ControlStoreLost,
     LocalAgreement,
-    PeersDone,
-    PeersFrozen,
-    Report,
     StoreAgreement,
 )
 from dlrover_cli.agent.attempt import RunningAttempt
-from dlrover_cli.agent.calls import Call
+from dlrover_cli.agent.checking import Surroundings
+from dlrover_cli.agent.control import AgentControl, View
 from dlrover_cli.agent.deciding import Decider
+from dlrover_cli.agent.departing import announce_departure, telling_of_patience
 from dlrover_cli.agent.ending import Ending
-from dlrover_cli.agent.flight_recorder import collect_flight_records
 from dlrover_cli.agent.hang_watch import HangWatch
 from dlrover_cli.agent.judge import Judge, Settlement
 from dlrover_cli.agent.launches import LaunchBuilder
-from dlrover_cli.agent.loop import STORE_SECONDS, Loop, TakenOut
-from dlrover_cli.agent.membership import MembershipWatch, NodesWaiting
-from dlrover_cli.agent.narration import narrate
-from dlrover_cli.agent.observations import LostPeer, Reported, Succeeded
+from dlrover_cli.agent.loop import Loop, TakenOut
+from dlrover_cli.agent.manager_link import ManagerLink
+from dlrover_cli.agent.meeting import Meeting
+from dlrover_cli.agent.membership import MembershipWatch
+from dlrover_cli.agent.narration import narrate, reply_after
+from dlrover_cli.agent.observations import Reported, Succeeded
+from dlrover_cli.agent.observing import Observer, Scene, leave
 from dlrover_cli.agent.options import AgentOptions
-from dlrover_cli.agent.progress import Hang, HangSettings
-from dlrover_cli.agent.ranks import Hello
-from dlrover_cli.agent.reports import (
-    Reporter,
-    kept_failures,
-    of_departure,
-    of_lost_peer,
-    of_waiting_nodes,
-)
-from dlrover_cli.agent.rounds import Round, StoreForWorkers, join
+from dlrover_cli.agent.progress import HangSettings
+from dlrover_cli.agent.reports import Reporter, kept_failures
+from dlrover_cli.agent.requests import AbortRequested, OperatorRequest, Phase
+from dlrover_cli.agent.rounds import Round
+from dlrover_cli.agent.sampling import sampler_of
+from dlrover_cli.agent.terminal_modes import TerminalModes
 from dlrover_cli.agent.torch_glue import fill_group, process_failure, profiled_as, workers_of
 from dlrover_cli.agent.watchdog import Watchdog
-from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure
-from dlrover_cli.errors import DlroverError, LaunchError, RendezvousFailed
+from dlrover_cli.contracts import FailureKind
+from dlrover_cli.errors import DlroverError, LaunchError
 from dlrover_cli.failover.decide import Action, Counters, Limits
-from dlrover_cli.leash.client import PeerLost
 from dlrover_cli.rendezvous.aborted import mark_aborted
-from dlrover_cli.rendezvous.departure import bury, member_of
-from dlrover_cli.rendezvous.faults import explain
-from dlrover_cli.workers.api import StartRequest, WorkerExit, Workers, WorkerStarter
+from dlrover_cli.workers.api import StartRequest, Workers, WorkerStarter
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.functions import FunctionStarter
 from dlrover_cli.workers.inbox import Inbox
 from dlrover_cli.workers.never_started import NeverStarted
-from dlrover_cli.workers.stacks import summarise
 
-_DEPARTURE_SECONDS = 1.0
+_MARK_SECONDS = 2.0
+_PLACEMENT_SECONDS = 86_400.0  # whoever decides says so when it has waited long enough
 _WARM_UP_SECONDS = 86_400.0  # imports take what they take, as they would in the workers
-_PEER_STACKS_SECONDS = 0.5
-_SILENCE_SECONDS = 1.0
 
 
 class LocalElasticAgent(SimpleElasticAgent):
@@ -111,9 +99,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._options = options or AgentOptions()
         limits = self._options.limits or Limits(max_restarts=spec.max_restarts)
         self._counters = self._options.counters
-        self._reporter = Reporter(limits, self._options.record, self._options.run_directory)
+        reporter = Reporter(limits, self._options.record, self._options.run_directory)
         self._inbox = Inbox()
-        self._loop = Loop(self._inbox)
+        self._loop = Loop(self._inbox, self._hand_on)
         self._decider = Decider(
             self._inbox,
             self._loop,
@@ -123,25 +111,37 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._options.say,
         )
         self._starter = starter or _default_starter(spec, start_method, self._options.say)
-        self._store_for_workers = StoreForWorkers(
-            spec.rdzv_handler, spec.master_addr, spec.master_port, self._options.store_host
-        )
+        self._meeting = Meeting(spec, self._loop, self._options)
         self._watchdog = Watchdog(health_check_server, self._options.record)
         self._launches = LaunchBuilder(
             spec,
             logs_specs or DefaultLogsSpecs(),
-            log_line_prefix_template,
+            replace(self._options.shown, teed_prefix=log_line_prefix_template),
             self._watchdog,
             self._options.run_directory,
             self._options.say,
             python=self._options.python_workers,
             frame_locals=self._options.frame_locals,
+            debugging=self._options.debugging,
+        )
+        self._observer = Observer(
+            self._loop, self._watchdog, reporter, self._options, self._decider.judge
+        )
+        self._terminal = TerminalModes(is_lent=self._options.debugging.lends_terminal)
+        self._control = AgentControl(self._options, self._inbox, self._view)
+        self._manager = ManagerLink(
+            self._options.leash,
+            self._inbox,
+            spec.rdzv_handler,
+            lambda: self._round,
+            self._control.respond_to_node,
         )
         self._round: Round | None = None
         self._agreement: Agreement = LocalAgreement(self._inbox)
         self._membership: MembershipWatch | None = None
         self._attempt: RunningAttempt | None = None
         self._watch = HangWatch(HangSettings(), None, None)
+        self._sampler = sampler_of(self._options)
         self.ending: Ending | None = None
 
     @property
@@ -154,7 +154,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Run the workers to their end. Raises SignalException, RendezvousFailed, LaunchError."""
         started = time.monotonic()
         clean = False
-        with self._inbox.receiving_signals(self._options.signals), self._leashed():
+        signals = self._inbox.receiving_signals(self._options.signals)
+        with signals, self._manager.held(lambda: self.ending), self._control.opened():
             try:
                 result = self._invoke_run(role)
                 self._total_execution_time = int(time.monotonic() - started)
@@ -168,10 +169,13 @@ class LocalElasticAgent(SimpleElasticAgent):
                 return RunResult(state=WorkerState.SUCCEEDED)
             except SignalException as caught:
                 self._options.record("signal", signal=caught.sigval.name)
-                with self._telling_of_patience(caught.sigval):
-                    self._announce_departure(caught.sigval)
-                    self._shutdown(caught.sigval, self._shutdown_timeout)
+                self._loop.phase = Phase.ENDING
+                self._depart(caught.sigval)
                 raise
+            except AbortRequested as asked:
+                granted = self._decider.grant(asked.request, self._node_rank(), self._counters)
+                self._options.say(narrate(granted))
+                return self._end_run(self._attempt, granted)
             except TakenOut as taken:
                 self._options.record("taken_out", reason=taken.message)
                 self._end_attempt(
@@ -181,8 +185,10 @@ class LocalElasticAgent(SimpleElasticAgent):
                 )
                 raise
             finally:
+                self._loop.phase = Phase.ENDING
                 self._shutdown(signal.SIGTERM, self._shutdown_timeout)
                 self._starter.close(leave_survivors=clean)
+                self._sampler.close()
                 self._launches.close()
                 self._watchdog.stop()
                 self._total_execution_time = int(time.monotonic() - started)
@@ -193,12 +199,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         while True:
             self._initialize_workers(group)
             self._put_state_metrics(WorkerState.HEALTHY)
-            happening = self._observe(self._current())
+            happening = self._observer.observe(self._scene())
             if isinstance(happening, Succeeded):
                 group.state = WorkerState.SUCCEEDED
                 self._put_state_metrics(WorkerState.SUCCEEDED)
                 peers = self._exit_together()
                 if peers is None:
+                    self._loop.phase = Phase.ENDING
                     self._stop_workers(group)
                     return RunResult(WorkerState.SUCCEEDED, happening.return_values)
                 happening = peers
@@ -207,6 +214,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             settlement = self._decider.decide(
                 happening.report, attempt, self._agreement, self._last_round()
             )
+            if happening.request is not None:
+                self._answer(happening.request, settlement)
             result = self._perform(attempt, settlement)
             if result is not None:
                 return result
@@ -220,7 +229,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._options.record("rendezvous_started", backend=backend)
         started = time.monotonic()
         with self.record_duration("RENDEZVOUS"):
-            round_ = self._join(spec, backend)
+            round_ = self._join_checked(spec, backend)
         with self.record_duration("ASSIGN_WORKER_RANKS"):
             worker_group.workers = self._assign_worker_ranks(
                 round_.store, round_.rank, round_.world_size, spec, round_
@@ -240,8 +249,9 @@ class LocalElasticAgent(SimpleElasticAgent):
                 self._options.patience,
             )
         )
+        self._control.enter(round_)
         self._options.on_round(round_.rank, self._counters.attempt)
-        self._tell_manager(
+        self._manager.tell(
             "round",
             attempt=self._counters.attempt,
             rank=round_.rank,
@@ -255,33 +265,16 @@ class LocalElasticAgent(SimpleElasticAgent):
             world_size=round_.placement.world_size,
             seconds=time.monotonic() - started,
         )
+        self._meeting.warn_of_differences(round_.differing)
 
-    def _join(self, spec: WorkerSpec, backend: str) -> Round:
-        hello = Hello(spec.role, spec.local_world_size, self._counters)
-        try:
-            round_: Round = self._loop.call(
-                "rendezvous",
-                lambda: join(
-                    spec.rdzv_handler,
-                    hello,
-                    self._store_for_workers,
-                    spec.local_addr,
-                    self._options.join_timeout,
-                ),
-                self._options.join_timeout + STORE_SECONDS,
-            )
-        except ControlStoreLost as lost:
-            raise RendezvousFailed(
-                f"the rendezvous did not come to an end: {lost.message}",
-                hint="check the network between the nodes; --rdzv-conf timeout=SECONDS allows more",
-            ) from lost
-        except (DlroverError, SignalException, RendezvousGracefulExitError):
-            raise
-        # Whatever a rendezvous handler, ours or a user's, may raise; sys.exit() in it included.
-        except (Exception, SystemExit) as error:
-            endpoint = f"{spec.master_addr}:{spec.master_port}" if spec.master_addr else backend
-            raise explain(error, backend, endpoint) from error
-        return round_
+    def _join_checked(self, spec: WorkerSpec, backend: str) -> Round:
+        """A round of nodes that are fit to train; whoever is not leaves, and the others go on."""
+        agent = Surroundings(spec, self._inbox, self._loop, self._starter)
+        while True:
+            round_ = self._meeting.join(self._counters, backend)
+            self._counters = round_.counters
+            if round_.check == 0 or self._options.check.passes(round_, agent):
+                return round_
 
     @profiled_as("SimpleElasticAgent._assign_worker_ranks")
     def _assign_worker_ranks(
@@ -300,6 +293,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             spec.entrypoint,
             prepared.launches,
             getattr(spec, "numa_options", None),
+            prepared.is_looked_into if self._options.debugging.holds_output else None,
+            lends_terminal=self._options.debugging.lends_terminal,
         )
         workers = self._start_or_fail(request, alone=self._round.world_size == 1)
         self._attempt = RunningAttempt(
@@ -312,16 +307,6 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._options.record,
             self._options.say,
         )
-        self._watch = HangWatch(self._options.hang, self._attempt, self._round)
-        self._agreement.watch()
-        if not getattr(spec.rdzv_handler, "never_grows", False):
-            self._membership = MembershipWatch(
-                spec.rdzv_handler,
-                spec.monitor_interval,
-                self._inbox,
-                self._options.record,
-                self._options.say,
-            )
         self._options.record(
             "workers_started",
             restart_count=self._counters.restart_count,
@@ -336,9 +321,21 @@ class LocalElasticAgent(SimpleElasticAgent):
                 if worker.local_rank in workers.pids()
             ],
         )
+        self._watch = HangWatch(self._options.hang, self._attempt, self._round)
+        self._sampler.watch(self._attempt, self._round)
+        self._agreement.watch()
+        if not getattr(spec.rdzv_handler, "never_grows", False):
+            self._membership = MembershipWatch(
+                spec.rdzv_handler,
+                spec.monitor_interval,
+                self._inbox,
+                self._options.record,
+                self._options.say,
+            )
         return workers.pids()
 
     def _start_or_fail(self, request: StartRequest, *, alone: bool) -> Workers:
+        self._loop.phase = Phase.STARTING
         try:
             self._loop.call("warm-up", self._starter.ready, _WARM_UP_SECONDS)
             return self._starter.start(request, self._inbox)
@@ -348,111 +345,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._options.say(error.message)
             return NeverStarted(request, error, self._inbox)
 
-    # ---- observing -----------------------------------------------------------------------------
-
-    def _observe(self, attempt: RunningAttempt) -> Succeeded | Reported:
-        """Watch the running attempt until it has succeeded here or the job has to decide."""
-        while True:
-            look = self._watch.look()
-            if look.hang is not None:
-                return Reported(self._hang_report(attempt, look.hang))
-            if look.warning is not None:
-                self._warn_of_hang(attempt, look.warning)
-            match self._loop.next(_earliest(self._watchdog.next_check(), look.again_at)):
-                case WorkerExit() as exit_ if attempt.note(exit_):
-                    if exit_.status != 0:
-                        return Reported(self._failure_report(attempt))
-                    if not attempt.running:
-                        return Succeeded(attempt.return_values())
-                case PeersFrozen(agreement=agreement) if agreement is self._agreement:
-                    return Reported(None)
-                case LostPeer(round_=round_, host=host) if round_ is self._round:
-                    return Reported(of_lost_peer(host))
-                case NodesWaiting(watch=watch, count=count) if watch is self._membership:
-                    self._options.record("nodes_waiting", count=count)
-                    return Reported(of_waiting_nodes(count))
-                case None:
-                    stuck = self._watchdog.stuck_worker(attempt.workers.pids())
-                    if stuck is not None:
-                        return Reported(self._stuck_report(attempt, stuck))
-                case _:
-                    pass  # of an earlier attempt
-
-    def _exit_together(self) -> Reported | None:
-        """Wait until every node has succeeded. A report comes back if a peer failed meanwhile."""
-        deadline = time.monotonic() + self._exit_barrier_timeout
-        self._in_exit_barrier = True
-        try:
-            self._loop.call("exit-barrier", self._agreement.finish)
-            while True:
-                match self._loop.next(deadline):
-                    case PeersDone(agreement=agreement) if agreement is self._agreement:
-                        self._leave()
-                        return None
-                    case PeersFrozen(agreement=agreement) if agreement is self._agreement:
-                        return Reported(None)
-                    case LostPeer(round_=round_, host=host) if round_ is self._round:
-                        return Reported(of_lost_peer(host))
-                    case None:
-                        self._options.say(
-                            "the other nodes did not finish within "
-                            f"{self._exit_barrier_timeout:g} s; exiting without them"
-                        )
-                        self._options.record("exit_barrier_timeout")
-                        return None
-                    case _:
-                        pass
-        except ControlStoreLost as lost:
-            self._options.record("exit_barrier_lost", reason=lost.message)
-            return None
-        finally:
-            self._in_exit_barrier = False
-
-    def _failure_report(self, attempt: RunningAttempt) -> Report:
-        """The failure of this node. One that looks like a consequence waits for a better one."""
-        deadline = time.monotonic() + BETTER_REPORT_SECONDS
-        failures = attempt.failures()
-        while attempt.running and attempt.has_only_consequences(failures):
-            match self._loop.next(deadline):
-                case WorkerExit() as exit_ if attempt.note(exit_):
-                    failures = attempt.failures()
-                case None:
-                    break
-                case PeersFrozen(agreement=agreement) if agreement is self._agreement:
-                    break
-                case LostPeer(round_=round_, host=host) if round_ is self._round:
-                    return of_lost_peer(host)
-                case _:
-                    pass
-        return self._reporter.of_failure(attempt, failures, self._node_rank(), self._counters)
-
-    def _hang_report(self, attempt: RunningAttempt, hang: Hang) -> Report:
-        stacks = self._loop.call("stacks", attempt.stacks)
-        self._keep_flight_records(attempt)
-        return self._reporter.of_hang(attempt, hang, stacks, self._node_rank(), self._counters)
-
-    def _warn_of_hang(self, attempt: RunningAttempt, hang: Hang) -> None:
-        stacks = self._loop.call("stacks", attempt.stacks)
-        where = summarise({attempt.global_ranks[rank]: text for rank, text in stacks.items()})
-        minutes = (time.monotonic() - hang.since) / 60
-        self._options.record("no_progress_warning", minutes=minutes, where=where, stacks=stacks)
-        self._options.say(
-            f"nothing has moved for {minutes:.0f} minutes; --hang-timeout would act:\n{where}"
-        )
-
-    def _keep_flight_records(self, attempt: RunningAttempt) -> None:
-        directory = self._options.run_directory
-        if directory is not None:
-            since = time.time() - attempt.lifetime()
-            destination = directory.node / "flight_records"
-            ranks = attempt.global_ranks.values()
-            kept = collect_flight_records(os.environ, ranks, since, destination)
-            if kept:
-                self._options.record("flight_records", files=[str(path) for path in kept])
-
-    def _stuck_report(self, attempt: RunningAttempt, stuck: WorkerFailure) -> Report:
-        report = self._reporter.of_failure(attempt, [stuck], self._node_rank(), self._counters)
-        return {**report, "stuck": True}
+    def _answer(self, request: OperatorRequest, settlement: Settlement) -> None:
+        """Say what follows. Something else may have been decided a moment before."""
+        if request.is_abort and settlement.decision.action is not Action.ABORT:
+            raise AbortRequested(request)
+        round_, has_manager = self._last_round(), self._options.leash is not None
+        rank, nodes = round_.rank, round_.world_size
+        request.reply(reply_after(request, settlement, rank, nodes, has_manager=has_manager))
 
     # ---- performing ----------------------------------------------------------------------------
 
@@ -460,89 +359,79 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Carry out a decision: the result if the run is over here, None if it goes on."""
         failure, action = settlement.failure, settlement.decision.action
         self._options.say(narrate(settlement))
-        mine = failure is not None and failure.node_rank == self._node_rank()
+        mine = settlement.node_rank == self._node_rank()
         if failure is not None and failure.kind is FailureKind.HANG and not mine:
-            # The node that noticed has dumped its own; ours are as telling, and still to be had.
-            stacks = self._loop.call("stacks", lambda: attempt.stacks(_PEER_STACKS_SECONDS))
-            self._keep_flight_records(attempt)
-            self._options.record("stacks", stacks=stacks)
-        over = action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine)
-        if failure is not None and over:
-            return self._end_run(attempt, settlement, failure)
+            self._observer.keep_own_stacks(attempt)
+        if action in (Action.FAIL, Action.ABORT) or (action is Action.REPLACE_NODE and mine):
+            return self._end_run(attempt, settlement)
+        self._loop.phase = Phase.STOPPING
         self._put_state_metrics(WorkerState.HEALTHY if failure is None else WorkerState.FAILED)
         self._stop_workers(self._worker_group)
         self._worker_group.state = WorkerState.STOPPED
         self._counters = settlement.counters
+        self._loop.phase = Phase.BACKING_OFF
+        if action is Action.RESTART_JOB and self._options.place_again is not None:
+            self._options.record("placement_asked")
+            ask = partial(self._options.place_again, self._counters)
+            self._loop.call("placement", ask, _PLACEMENT_SECONDS)
         self._loop.wait(settlement.backoff)
         return None
 
-    def _end_run(
-        self, attempt: RunningAttempt, settlement: Settlement, failure: AgentFailureInfo
-    ) -> RunResult:
+    def _end_run(self, attempt: RunningAttempt | None, settlement: Settlement) -> RunResult:
+        self._loop.phase = Phase.ENDING
+        failure = settlement.failure
         alone = self._options.leash is None and (self._round is None or self._round.world_size == 1)
         world_size = 1 if self._round is None else self._round.placement.world_size
         self.ending = Ending(settlement, failure, alone, world_size)
         # Taken down before our own signals blur who failed by itself.
-        failures = {
-            worker.global_rank: process_failure(worker, attempt.error_file(worker.global_rank))
-            for worker in (*failure.workers, *attempt.failures())
-        }
+        failures = {}
+        if failure is not None and attempt is not None:
+            failures = {
+                worker.global_rank: process_failure(worker, attempt.error_file(worker.global_rank))
+                for worker in (*failure.workers, *attempt.failures())
+            }
         self._put_state_metrics(WorkerState.FAILED)
         if settlement.decision.action is Action.ABORT:
             with contextlib.suppress(ControlStoreLost):
-                self._loop.call("mark-aborted", lambda: mark_aborted(self._handler()))
+                mark = partial(mark_aborted, self._handler())
+                self._loop.call("mark-aborted", mark, _MARK_SECONDS)
         self._stop_workers(self._worker_group)
-        self.ending = replace(self.ending, alike=attempt.failed_alone())
+        if failures and attempt is not None:
+            alike, succeeded = attempt.failed_alone(), attempt.succeeded()
+            self.ending = replace(self.ending, alike=alike, succeeded=succeeded)
         self._worker_group.state = WorkerState.FAILED
         if settlement.decision.action is not Action.REPLACE_NODE:  # else the others go on
-            self._leave()
+            if attempt is not None:
+                leave(self._loop, self._agreement)
         elif alone:
             self._loop.wait(settlement.backoff)
         return RunResult(WorkerState.FAILED, failures=failures)
 
-    def _leave(self) -> None:
-        with contextlib.suppress(ControlStoreLost):  # then nobody is left to wait for
-            self._loop.call("leave", self._agreement.leave)
+    def _hand_on(self, signum: signal.Signals) -> bool:
+        """Ctrl-C at the prompt of a debugger comes to us, who have the terminal."""
+        attempt = self._attempt
+        return signum is signal.SIGINT and attempt is not None and attempt.interrupt_prompt()
 
-    def _announce_departure(self, signum: signal.Signals) -> None:
-        """Tell the peers that we go because we were told to, so that it costs them no restart."""
-        agreement, attempt = self._agreement, self._attempt
-        if attempt is None or isinstance(agreement, LocalAgreement) or attempt.has_succeeded():
-            return
-        report = of_departure(socket.gethostname(), signum.name)
-        settle = partial(self._decider.settle, counters=self._counters)
-        call = Call(
-            self._inbox,
-            "departure",
-            lambda: agreement.depart(report, settle, _DEPARTURE_SECONDS),
-        )
-        deadline = time.monotonic() + _DEPARTURE_SECONDS
-        while not call.done:
-            match self._inbox.next(deadline):
-                case WorkerExit() as exit_:
-                    attempt.note(exit_)
-                case None:
-                    return
-                case _:
-                    pass
+    def _exit_together(self) -> Reported | None:
+        self._in_exit_barrier = True
+        try:
+            return self._observer.exit_together(self._scene(), self._exit_barrier_timeout)
+        finally:
+            self._in_exit_barrier = False
 
     # ---- stopping ------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _telling_of_patience(self, signum: signal.Signals) -> Iterator[None]:
-        """Whoever pressed Ctrl-C should not wonder for half a minute whether it was noticed."""
-        line = (
-            f"{signum.name} received: the workers have {self._shutdown_timeout} s to end; "
-            "Ctrl-C or SIGINT kills them at once"
-        )
-        timer = threading.Timer(_SILENCE_SECONDS, self._options.say, [line])
-        timer.name = "patience"
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
+    def _depart(self, signum: signal.Signals) -> None:
+        with telling_of_patience(signum, self._shutdown_timeout, self._options.say):
+            announce_departure(
+                signum,
+                self._inbox,
+                self._attempt,
+                self._agreement,
+                self._decider,
+                self._counters,
+            )
+            self._shutdown(signum, self._shutdown_timeout)
 
     @prof
     def _stop_workers(self, worker_group: WorkerGroup, *args: Any, **kwargs: Any) -> None:
@@ -564,6 +453,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.end(self._inbox, signum, timeout, forward_to_all=forward_to_all)
+            self._terminal.restore()
+            self._sampler.finish()
 
     def _stop_membership_watch(self) -> None:
         watch, self._membership = self._membership, None
@@ -575,37 +466,6 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         """Part of torch's interface; this agent is woken by events and never polls."""
         return RunResult(worker_group.state)
-
-    @contextlib.contextmanager
-    def _leashed(self) -> Iterator[None]:
-        """Be in touch with the manager of the job, if it has one."""
-        leash = self._options.leash
-        if leash is None:
-            yield
-            return
-        leash.start(self._hear_manager, member_of(self._handler()))
-        try:
-            yield
-        finally:
-            leash.tell(
-                "ending",
-                action=None if self.ending is None else self.ending.decision.action.value,
-                reason="" if self.ending is None else self.ending.decision.reason,
-            )
-            leash.close()
-
-    def _hear_manager(self, observation: object) -> None:
-        """In the leash's thread, which must not wait for a store: the manager hears it breathe."""
-        if not isinstance(observation, PeerLost):
-            self._inbox.post(observation)
-            return
-        self._inbox.post(LostPeer(self._round, observation.host))
-        funeral = partial(bury, self._handler(), observation.member)
-        threading.Thread(target=funeral, name="bury", daemon=True).start()
-
-    def _tell_manager(self, kind: str, **data: Any) -> None:
-        if self._options.leash is not None:
-            self._options.leash.tell(kind, **data)
 
     def _node_rank(self) -> int:
         return 0 if self._round is None else self._round.rank
@@ -624,14 +484,19 @@ class LocalElasticAgent(SimpleElasticAgent):
             raise DlroverError("no attempt is under way")
         return self._attempt
 
+    def _scene(self) -> Scene:
+        return Scene(
+            self._current(), self._last_round(), self._agreement, self._membership, self._watch
+        )
+
+    def _view(self) -> View:
+        """For any thread."""
+        return View(self._loop.phase, self._round, self._attempt)
+
     def _put_state_metrics(self, state: WorkerState) -> None:
         role = self._worker_group.spec.role
         put_metric(f"workers.{role}.remaining_restarts", self._remaining_restarts)
         put_metric(f"workers.{role}.{state.name.lower()}", 1)
-
-
-def _earliest(*times: float | None) -> float | None:
-    return min((time_ for time_ in times if time_ is not None), default=None)
 
 
 def _judge(options: AgentOptions, limits: Limits) -> Judge:

@@ -35,6 +35,8 @@ Report = dict[str, Any]
 WEIGHT_MEMBERSHIP = 0
 WEIGHT_COLLATERAL = 1
 WEIGHT_CAUSE = 2
+WEIGHT_REQUEST = 3
+"""A person who says what to do."""
 
 
 class ControlStoreLost(DlroverError):
@@ -70,6 +72,13 @@ class Agreement(Protocol):
         """Return the round's decision; ``decide`` is called if our report is chosen. Blocks."""
         ...
 
+    def is_first(self) -> bool:
+        """Whether nobody has asked this before us, of all who act on the decision. Blocks.
+
+        Of a store that is lost nobody knows: better everybody is the first than nobody.
+        """
+        ...
+
     def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
         """Say that this node goes; if it was to decide, its going is the decision. Blocks."""
         ...
@@ -98,6 +107,9 @@ class LocalAgreement:
 
     def settle(self, decide: Callable[[Report], Report], timeout: float) -> Report:
         return decide(_weightiest(self._reports))
+
+    def is_first(self) -> bool:
+        return True
 
     def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
         """Nobody is there to be told."""
@@ -154,6 +166,13 @@ class StoreAgreement:
         if decision is None:
             return self._decide_for_the_missing(decide)
         return decision
+
+    def is_first(self) -> bool:
+        try:
+            with self._guarded():
+                return bool(self._store.add("acting", 1) == 1)
+        except ControlStoreLost:
+            return True
 
     def depart(self, report: Report, decide: Callable[[Report], Report], timeout: float) -> None:
         deadline = time.monotonic() + timeout

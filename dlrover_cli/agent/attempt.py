@@ -1,6 +1,9 @@
 """One attempt on this node: its workers from their start to the end of the last of them."""
 
+import contextlib
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +13,13 @@ from typing import Any
 from dlrover_cli.agent.facts import is_collateral, worker_failure
 from dlrover_cli.agent.oom import OomKills, count_oom_kills
 from dlrover_cli.agent.progress import Activity
+from dlrover_cli.agent.requests import OperatorRequest
 from dlrover_cli.contracts import WorkerFailure
 from dlrover_cli.leash.client import Fenced, Unleashed
 from dlrover_cli.telemetry.events import Recorder
 from dlrover_cli.workers.api import WorkerExit, Workers
 from dlrover_cli.workers.beats import Beat, BeatPage, steps_done
+from dlrover_cli.workers.bootstrap.in_worker.page import AT_PROMPT
 from dlrover_cli.workers.inbox import Inbox, SignalReceived
 from dlrover_cli.workers.stacks import dump_stacks
 
@@ -37,7 +42,10 @@ class RunningAttempt:
     running: set[int] = field(init=False)
     exits: dict[int, WorkerExit] = field(init=False, default_factory=dict)
     started: float = field(init=False, default_factory=time.monotonic)
+    stopped: set[int] = field(init=False, default_factory=set)
+    """The local ranks that ran until we ended them."""
     _tails: dict[int, str] = field(init=False, default_factory=dict)
+    _dumping: threading.Lock = field(init=False, default_factory=threading.Lock)
     oom_before: OomKills = field(init=False, default_factory=count_oom_kills)
 
     def __post_init__(self) -> None:
@@ -79,9 +87,27 @@ class RunningAttempt:
         """Optimizer steps of the furthest worker; None where nobody counted."""
         return steps_done(self.beats())
 
+    def looked_into(self) -> list[Beat]:
+        """The workers that a person is busy with."""
+        beats = (page.read() for rank, page in self.pages.items() if rank in self.running)
+        return [beat for beat in beats if beat.prompt]
+
+    def interrupt_prompt(self) -> bool:
+        """Interrupt the worker that a person talks to, if there is one."""
+        pids = [beat.pid for beat in self.looked_into() if beat.prompt == AT_PROMPT]
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGINT)
+        return bool(pids)
+
     def activities(self, others_moved_at: float = 0.0) -> dict[int, Activity]:
         """What the running workers have shown; other nodes' movement counts for each of them."""
         beats = self.beats()
+        if self.looked_into():  # a person may take as long as it takes
+            others_moved_at = time.monotonic()
+        else:
+            last_prompt = max((beat.prompt_ns for beat in beats.values()), default=0) / 1e9
+            others_moved_at = max(others_moved_at, last_prompt)
         return {
             rank: Activity(
                 beats.get(rank, Beat()),
@@ -127,9 +153,19 @@ class RunningAttempt:
         ]
 
     def stacks(self, seconds: float = _STACKS_SECONDS) -> dict[int, str]:
-        """The Python stacks of the running workers, by local rank. Blocks for a moment."""
+        """The Python stacks of the running workers, by local rank. Blocks; for any thread."""
         pids = {rank: pid for rank, pid in self.workers.pids().items() if rank in self.running}
-        return dump_stacks(pids, self.directories, time.monotonic() + seconds)
+        with self._dumping:  # dumps that are asked for at the same time end up in one another
+            return dump_stacks(pids, self.directories, time.monotonic() + seconds)
+
+    def stacks_by_global_rank(self, seconds: float) -> dict[int, str]:
+        """The same for other nodes' sake."""
+        return {self.global_ranks[rank]: text for rank, text in self.stacks(seconds).items()}
+
+    def running_pids(self) -> dict[int, int]:
+        """The processes of the running workers, by global rank."""
+        pids = self.workers.pids()
+        return {self.global_ranks[rank]: pids[rank] for rank in sorted(self.running & set(pids))}
 
     def has_only_consequences(self, failures: Sequence[WorkerFailure]) -> bool:
         """Whether every failed worker looks as if it went down because of another one."""
@@ -142,6 +178,14 @@ class RunningAttempt:
             for failure in self.failures()
             if failure.exception_type is not None
             and not is_collateral(failure, self.tail(failure.local_rank))
+        )
+
+    def succeeded(self) -> tuple[int, ...]:
+        """The global ranks that ended well, and by themselves."""
+        return tuple(
+            self.global_ranks[rank]
+            for rank, exit_ in sorted(self.exits.items())
+            if exit_.status == 0 and rank not in self.stopped
         )
 
     def tail(self, local_rank: int) -> str:
@@ -163,6 +207,7 @@ class RunningAttempt:
         twice by themselves, from timeout(1) or a batch system.
         """
         was_running = sorted(self.running)
+        self.stopped.update(was_running)
         if was_running:
             self.record("workers_stopping", signal=signum.name, local_ranks=was_running)
             for local_rank in was_running:
@@ -187,7 +232,7 @@ class RunningAttempt:
                         return
                     case WorkerExit() as exit_:
                         self.note(exit_)
-                    case SignalReceived() | Fenced() | Unleashed():
+                    case SignalReceived() | Fenced() | Unleashed() | OperatorRequest():
                         for_the_agent.append(observation)
                         if observation == SignalReceived(signal.SIGINT):
                             return

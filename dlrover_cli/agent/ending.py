@@ -12,12 +12,15 @@ class Ending:
     """Why a run ended without success: the failure that decided it, and the decision."""
 
     settlement: Settlement
-    failure: AgentFailureInfo
+    failure: AgentFailureInfo | None
+    """None if nothing failed: somebody wanted it to end."""
     alone: bool
     """Whether this was the only node of the job, with no manager to start another."""
     world_size: int = 1
     alike: tuple[int, ...] = ()
     """The ranks of this node that failed by themselves too, and not because another one did."""
+    succeeded: tuple[int, ...] = ()
+    """The ranks of this node that had done their work before."""
 
     @property
     def replaces_itself(self) -> bool:

@@ -13,6 +13,7 @@ from dlrover_cli.agent.progress import Hang
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
 from dlrover_cli.diagnosis.headline import headline_of
 from dlrover_cli.diagnosis.last_words import HEADING
+from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Counters, Limits
 from dlrover_cli.words import signal_name
 from dlrover_cli.workers.api import WorkerExit
@@ -38,6 +39,8 @@ _COLLATERAL_MESSAGES = (
     "communicator was aborted",
 )
 _COLLATERAL_SIGNALS = frozenset({signal.SIGTERM, signal.SIGABRT})
+# What a process does to itself, as opposed to what somebody sends to it.
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 _FATAL = "Fatal Python error: "
 # torch's own excepthook puts this before each line once a process group stands.
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
@@ -74,6 +77,7 @@ def worker_failure(
     began; it counts only where it fits.
     """
     recorded = _best_record(exit_, error_file, worker_dir, tail)
+    status = _status_of(exit_, recorded)
     phase = recorded.phase
     if phase is WorkerPhase.UNKNOWN and beat is not None:
         phase = beat.phase
@@ -81,8 +85,8 @@ def worker_failure(
         global_rank=global_rank,
         local_rank=exit_.local_rank,
         pid=exit_.pid,
-        exit_code=exit_.status if exit_.status >= 0 else None,
-        signal=-exit_.status if exit_.status < 0 else None,
+        exit_code=status if status >= 0 else None,
+        signal=-status if status < 0 else None,
         exception_type=recorded.type,
         message=recorded.message,
         traceback=recorded.traceback,
@@ -215,6 +219,18 @@ def describe_end(failure: WorkerFailure) -> str:
     if failure.exception_type is None:
         return status
     return f"{status} ({_first_line(failure)})"
+
+
+def _status_of(exit_: WorkerExit, recorded: Recorded) -> int:
+    """The status that the worker ends with for what has ended it.
+
+    An interpreter that goes away may crash, if threads of a library still want something of it:
+    sometimes it does and sometimes it does not, after the same exception. So the status is the one
+    that it had chosen for the exception. The journal has the other, with the worker's exit.
+    """
+    if recorded.type is None or -exit_.status not in _CRASHES:
+        return exit_.status
+    return -signal.SIGINT if recorded.type == "KeyboardInterrupt" else ExitCode.FAILURE
 
 
 def _best_record(

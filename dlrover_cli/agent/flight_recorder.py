@@ -1,15 +1,29 @@
-"""Flight-recorder files: what NCCL writes down about its collectives, kept with a hang."""
+"""Flight-recorder files: what NCCL writes down about its collectives, kept in the run directory."""
 
+import os
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from dlrover_cli.agent.attempt import RunningAttempt
+from dlrover_cli.telemetry.run_dir import RunDirectory
 
 # The variable that names the files' prefix, and torch's default for it; newer torch, older torch.
 _PREFIXES = (
     ("TORCH_FR_DUMP_TEMP_FILE", "/tmp/nccl_trace_rank_"),
     ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/tmp/nccl_trace_rank_"),
 )
+
+
+def keep_flight_records(attempt: RunningAttempt, directory: RunDirectory | None) -> list[Path]:
+    """Copy what the workers of an attempt have dumped so far; nothing without a place for it."""
+    if directory is None:
+        return []
+    since = time.time() - attempt.lifetime()
+    ranks = attempt.global_ranks.values()
+    return collect_flight_records(os.environ, ranks, since, directory.node / "flight_records")
 
 
 def collect_flight_records(

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from dlrover_cli.agent.agreement import Report
 from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy, FailureKind
+from dlrover_cli.control.wire import Command
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.advice import History, Verdict
 from dlrover_cli.failover.backoff import backoff
@@ -32,6 +33,15 @@ class Settlement:
     """How long the advisers took."""
     backoff: float = 0.0
     """How long everybody waits before the next attempt."""
+    request: Mapping[str, Any] | None = None
+    """Who asked for it, if it is no answer to a failure."""
+
+    @property
+    def node_rank(self) -> int | None:
+        """The node that it is about."""
+        if self.failure is not None:
+            return self.failure.node_rank
+        return None if self.request is None else int(self.request["node_rank"])
 
     def to_json(self) -> Report:
         return {
@@ -43,6 +53,7 @@ class Settlement:
             "verdict": None if self.verdict is None else _verdict_to_json(self.verdict),
             "seconds": self.seconds,
             "backoff": self.backoff,
+            "request": self.request,
         }
 
     @classmethod
@@ -54,6 +65,7 @@ class Settlement:
             None if data["verdict"] is None else _verdict_from_json(data["verdict"]),
             data["seconds"],
             data["backoff"],
+            data.get("request"),
         )
 
 
@@ -70,6 +82,8 @@ class Judge:
 
     def settle(self, report: Report, counters: Counters) -> Settlement:
         """Decide on a report. Asks the advisers, so it may block."""
+        if "request" in report:
+            return self.grant(report["request"], counters)
         if "failure" not in report:
             decision = Decision(Action.ADMIT, report["reason"])
             return Settlement(decision, counters.after(Action.ADMIT))
@@ -89,6 +103,23 @@ class Judge:
         counters = replace(counters.after(decision.action), fruitless=wait.fruitless_in_a_row)
         return Settlement(decision, counters, info, verdict, seconds, wait.seconds)
 
+    def grant(self, request: Mapping[str, Any], counters: Counters) -> Settlement:
+        """What follows from what a person asks for: only a new node is charged to a budget."""
+        reason = str(request["reason"])
+        match Command(request["command"]):
+            case Command.ABORT:
+                decision = Decision(Action.ABORT, reason, ExitCode.ABORTED)
+            case Command.NODE_FAILOVER:
+                decided = self._replace_or_restart(
+                    decide(FailoverStrategy.NODE_FAILOVER, counters, self.limits),
+                    counters,
+                    self.limits,
+                )
+                decision = replace(decided, reason=f"{reason}; {decided.reason}")
+            case _:
+                decision = Decision(Action.ADMIT, reason)
+        return Settlement(decision, counters.after(decision.action), request=request)
+
     def remember(self, failure: AgentFailureInfo) -> None:
         """Add a failure that the job has settled, wherever it happened."""
         self.history = (*self.history, failure)
@@ -101,13 +132,7 @@ class Judge:
             # The stuck process holds its device; a new worker beside it would fare no better.
             return Decision(Action.FAIL, "a worker is stuck in the kernel; a restart cannot help")
         limits = Limits.none() if verdict.beyond_budget else self.limits
-        decision = decide(strategy, counters, limits)
-        if decision.action is Action.REPLACE_NODE and self.hosts_control_store():
-            decision = decide(FailoverStrategy.GLOBAL_FAILOVER, counters, limits)
-            follows = "all restart" if decision.action is Action.RESTART_JOB else "that counts"
-            decision = replace(
-                decision, reason=f"{decision.reason}; its node hosts the store, so {follows}"
-            )
+        decision = self._replace_or_restart(decide(strategy, counters, limits), counters, limits)
         if (
             info.kind is FailureKind.HANG
             and decision.action is Action.FAIL
@@ -115,6 +140,18 @@ class Judge:
         ):
             return replace(decision, exit_code=ExitCode.HANG)
         return decision
+
+    def _replace_or_restart(
+        self, decision: Decision, counters: Counters, limits: Limits
+    ) -> Decision:
+        """A node that the others need for their store cannot be replaced without them."""
+        if decision.action is not Action.REPLACE_NODE or not self.hosts_control_store():
+            return decision
+        decision = decide(FailoverStrategy.GLOBAL_FAILOVER, counters, limits)
+        follows = "all restart" if decision.action is Action.RESTART_JOB else "that counts"
+        return replace(
+            decision, reason=f"{decision.reason}; its node hosts the store, so {follows}"
+        )
 
 
 def _verdict_to_json(verdict: Verdict) -> dict[str, Any]:

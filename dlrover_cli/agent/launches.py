@@ -1,5 +1,6 @@
 """What each worker of this node is started with: its command, its environment, its streams."""
 
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 from torch.distributed.elastic.agent.server.api import Worker, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.multiprocessing import LogsSpecs
 
+from dlrover_cli.agent.debugging import Debugging
 from dlrover_cli.agent.environment import base_environment, worker_environment
-from dlrover_cli.agent.logs import line_prefix, worker_streams
+from dlrover_cli.agent.logs import Shown, StreamWishes, worker_streams
 from dlrover_cli.agent.rounds import Round
 from dlrover_cli.agent.watchdog import Watchdog
 from dlrover_cli.telemetry.run_dir import RunDirectory
@@ -26,6 +28,10 @@ class Prepared:
     directories: Mapping[int, Path]
     pages: Mapping[int, BeatPage]
 
+    def is_looked_into(self) -> bool:
+        """Whether a person is busy with one of the workers."""
+        return any(page.is_looked_into() for page in self.pages.values())
+
 
 class LaunchBuilder:
     """Makes the launches of every attempt; holds what stays the same between attempts."""
@@ -34,23 +40,25 @@ class LaunchBuilder:
         self,
         spec: WorkerSpec,
         logs_specs: LogsSpecs,
-        prefix_template: str | None,
+        shown: Shown,
         watchdog: Watchdog,
         run_directory: RunDirectory | None,
         say: Callable[[str], None],
         *,
         python: bool = False,
         frame_locals: bool = False,
+        debugging: Debugging | None = None,
     ) -> None:
         """``python`` tells that the workers are Python programs that may be looked into."""
         self._spec = spec
         self._logs_specs = logs_specs
-        self._prefix_template = prefix_template
+        self._shown = shown
         self._watchdog = watchdog
         self._run_directory = run_directory
         self._say = say
         self._python = python
         self._frame_locals = frame_locals
+        self._debugging = debugging or Debugging()
         self._beats: BeatDirectory | None = None
 
     def close(self) -> None:
@@ -66,16 +74,21 @@ class LaunchBuilder:
             worker.local_rank: worker_environment(base_environment(), spec, worker, round_, run_id)
             for worker in group.workers
         }
+        wanted, world_size = self._debugging.rank, round_.placement.world_size
+        if wanted is not None and wanted >= world_size:
+            self._say(f"there is no rank {wanted} to look into: the job has {world_size} for now")
         directories = self._make_directories(group, round_.counters.attempt)
         pages = self._make_pages(directories, round_.counters.attempt)
         for local_rank, directory in directories.items():
             page = pages.get(local_rank)
+            rank = int(envs[local_rank]["RANK"])
             envs[local_rank] = bootstrap_environment(
                 envs[local_rank],
                 directory,
                 None if page is None else page.path,
                 python=self._python,
                 frame_locals=self._frame_locals,
+                debugging=self._debugging.environment(rank),
             )
         self._watchdog.start(envs)
         dest = self._logs_specs.reify(envs)
@@ -88,22 +101,45 @@ class LaunchBuilder:
                 local_rank=worker.local_rank,
                 args=_with_macros(spec.args, worker.local_rank),
                 env=envs[worker.local_rank],
-                streams=worker_streams(
-                    dest,
-                    worker.local_rank,
-                    self._prefix(worker),
-                    _stderr_copy(directories.get(worker.local_rank)),
-                    filters,
+                streams=self._debugging.streams(
+                    worker.global_rank,
+                    worker_streams(
+                        dest,
+                        worker.local_rank,
+                        self._wishes(worker, round_, directories.get(worker.local_rank), filters),
+                    ),
                 ),
                 error_file=dest.error_files.get(worker.local_rank, ""),
+                has_stdin=self._debugging.has_stdin(worker.global_rank),
             )
             for worker in group.workers
         )
         return Prepared(launches, directories, pages)
 
-    def _prefix(self, worker: Worker) -> str:
-        return line_prefix(
-            self._prefix_template, self._spec.role, worker.global_rank, worker.local_rank
+    def _wishes(
+        self,
+        worker: Worker,
+        round_: Round,
+        directory: Path | None,
+        filters: Mapping[str, tuple[str, ...]],
+    ) -> StreamWishes:
+        prefix, teed_prefix = self._shown.prefix_of(
+            {
+                "role_name": self._spec.role,
+                "rank": worker.global_rank,
+                "global_rank": worker.global_rank,
+                "local_rank": worker.local_rank,
+                "node_rank": round_.rank,
+                "host": socket.gethostname(),
+                "attempt": round_.counters.attempt,
+            }
+        )
+        return StreamWishes(
+            prefix,
+            teed_prefix,
+            self._shown.shows(worker.global_rank),
+            None if directory is None else str(directory),
+            filters,
         )
 
     def _make_directories(self, group: WorkerGroup, attempt: int) -> dict[int, Path]:
@@ -131,11 +167,6 @@ class LaunchBuilder:
         except OSError as error:
             self._say(f"the workers' progress cannot be watched: {error}")
             return {}
-
-
-def _stderr_copy(directory: Path | None) -> str | None:
-    """Where a stderr that goes to the console is kept for the verdict."""
-    return None if directory is None else str(directory / "stderr.log")
 
 
 def _with_macros(args: tuple[Any, ...], local_rank: int) -> tuple[Any, ...]:

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, Std, to_map
 
+from dlrover_cli.workers.log_file import times_beside
 from dlrover_cli.workers.streams import LineFilter, StreamPlan, WorkerStreams
 
 _STDOUT = 1
@@ -56,50 +58,94 @@ class RunLogsSpecs(LogsSpecs):
         return dest
 
 
-def line_prefix(template: str | None, role: str, rank: int, local_rank: int) -> str:
-    """What stands before each teed line."""
-    if template is None:
-        return f"[{role}{local_rank}]:"
-    return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of the workers' output is on the console, and how."""
+
+    prefix: str | None = None
+    """Before every line, teed or not; a template."""
+    teed_prefix: str | None = None
+    """Before teed lines alone, as torch has it; a template."""
+    ranks: frozenset[int] | None = None
+    """The global ranks that are shown; None for all."""
+
+    def prefix_of(self, names: Mapping[str, object]) -> tuple[str, str]:
+        """What stands before the lines of a worker, and what before its teed lines."""
+        every = "" if self.prefix is None else _filled(self.prefix, names)
+        if self.prefix is not None:
+            return every, every
+        if self.teed_prefix is None:
+            return "", f"[{names['role_name']}{names['local_rank']}]:"
+        return "", _filled(self.teed_prefix, names)
+
+    def shows(self, global_rank: int) -> bool:
+        return self.ranks is None or global_rank in self.ranks
 
 
-def worker_streams(
-    dest: LogsDest,
-    local_rank: int,
-    prefix: str,
-    stderr_copy: str | None,
-    filters: Mapping[str, tuple[str, ...]],
-) -> WorkerStreams:
-    """One worker's streams. ``stderr_copy`` is where a stderr that goes to the console is kept."""
+@dataclass(frozen=True, slots=True)
+class StreamWishes:
+    """What one worker's streams need beyond torch's destinations."""
+
+    prefix: str = ""
+    teed_prefix: str = ""
+    is_shown: bool = True
+    directory: str | None = None
+    """The worker's own in the run directory: a stderr that nobody else keeps is kept there."""
+    filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def worker_streams(dest: LogsDest, local_rank: int, wishes: StreamWishes) -> WorkerStreams:
+    """One worker's streams."""
     stdout = _plan(
         dest.stdouts.get(local_rank, ""),
         local_rank in dest.tee_stdouts,
         _STDOUT,
-        prefix,
-        _line_filter(dest.filtered_stdout, filters.get("stdout", ())),
+        _line_filter(dest.filtered_stdout, wishes.filters.get("stdout", ())),
+        wishes,
     )
     stderr = _plan(
         dest.stderrs.get(local_rank, ""),
         local_rank in dest.tee_stderrs,
         _STDERR,
-        prefix,
-        _line_filter(dest.filtered_stderr, filters.get("stderr", ())),
+        _line_filter(dest.filtered_stderr, wishes.filters.get("stderr", ())),
+        wishes,
     )
-    if stderr.file is None and stderr_copy is not None:
-        stderr = StreamPlan(file=stderr_copy, console=_STDERR, keep_tail=True)
-    return WorkerStreams(stdout, stderr)
+    return WorkerStreams(stdout, _kept(stderr, wishes))
 
 
 def _plan(
-    file: str, teed: bool, console: int, prefix: str, line_filter: LineFilter | None
+    file: str, teed: bool, console: int, line_filter: LineFilter | None, wishes: StreamWishes
 ) -> StreamPlan:
     if not file:
-        return StreamPlan(console=console)
+        if not wishes.is_shown:
+            return StreamPlan(file=os.devnull)
+        return StreamPlan(console=console, prefix=wishes.prefix)
+    times = times_beside(file) if os.path.dirname(file) == wishes.directory else None
     if not teed:
-        return StreamPlan(file=file)
+        return StreamPlan(file=file, times=times)
     return StreamPlan(
-        file=file, console=console, prefix=prefix, line_filter=line_filter, keep_tail=True
+        file=file,
+        console=console if wishes.is_shown else None,
+        prefix=wishes.teed_prefix,
+        line_filter=line_filter,
+        keep_tail=True,
+        times=times,
     )
+
+
+def _kept(stderr: StreamPlan, wishes: StreamWishes) -> StreamPlan:
+    """A stderr for which there is no file has one of ours, for the verdict and `dlrover-job logs`.
+
+    Nobody asked for it, so it must not fill a disk.
+    """
+    if stderr.file not in (None, os.devnull) or wishes.directory is None:
+        return stderr
+    file = os.path.join(wishes.directory, "stderr.log")
+    return replace(stderr, file=file, keep_tail=True, bounded=True, times=times_beside(file))
+
+
+def _filled(template: str, names: Mapping[str, object]) -> str:
+    return Template(template).safe_substitute(names)
 
 
 def _line_filter(path: str, needles: tuple[str, ...]) -> LineFilter | None:

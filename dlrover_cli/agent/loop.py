@@ -1,8 +1,10 @@
 """The agent's waits: for the next observation, for a call that blocks, for a while.
 
-A signal and the manager's last word end each of them at once, as an exception.
+A signal, the manager's last word and a request to abort end each of them at once, as an exception.
+Other requests are for the waits of an attempt that runs; elsewhere they are answered here.
 """
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 
 from dlrover_cli.agent.agreement import ControlStoreLost
 from dlrover_cli.agent.calls import Call, CallFinished
+from dlrover_cli.agent.requests import AbortRequested, OperatorRequest, Phase, reply_in
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.leash.client import Fenced, Unleashed
@@ -33,15 +36,37 @@ class TakenOut(DlroverError):
         """Seconds that the workers have left."""
 
 
+class HandedOn:
+    """A signal came that was meant for somebody else."""
+
+
 class Loop:
     """Belongs to the thread that runs the agent."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(
+        self, inbox: Inbox, hand_on: Callable[[signal.Signals], bool] = lambda signum: False
+    ) -> None:
+        """``hand_on`` may give a signal to whom it was meant for."""
         self._inbox = inbox
+        self.phase = Phase.MEETING
+        """What the waits are for; other threads may read it."""
+        self._hand_on = hand_on
 
     def next(self, deadline: float | None) -> object | None:
-        """The next observation, None after the deadline. Raises SignalException, TakenOut."""
-        match self._inbox.next(deadline):
+        """The next observation, None after the deadline.
+
+        Raises SignalException, TakenOut, AbortRequested.
+        """
+        while True:
+            observation = self._sift(self._inbox.next(deadline))
+            if not isinstance(observation, OperatorRequest) or self.phase.takes_requests:
+                return observation
+            reply = reply_in(self.phase, observation.command)
+            if observation.reply(reply) and reply.done and observation.is_abort:
+                raise AbortRequested(observation)
+
+    def _sift(self, observation: object | None) -> object | None:
+        match observation:
             case Fenced(reason=reason):
                 raise TakenOut(
                     f"the manager has taken this node out of the job: {reason}",
@@ -54,9 +79,11 @@ class Loop:
                     exit_code=ExitCode.FAILURE,
                     grace=_ORPHAN_SECONDS,
                 )
+            case SignalReceived(signum=signum) if self._hand_on(signum):
+                return HandedOn()
             case SignalReceived(signum=signum):
                 raise SignalException(f"the launcher received {signum.name}", sigval=signum)
-            case observation:
+            case _:
                 return observation
 
     def call(self, name: str, function: Callable[[], Any], seconds: float = STORE_SECONDS) -> Any:

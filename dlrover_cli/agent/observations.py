@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlrover_cli.agent.agreement import Report
+from dlrover_cli.agent.requests import OperatorRequest
 from dlrover_cli.agent.rounds import Round
 
 
@@ -25,3 +26,5 @@ class Reported:
     """Something that the whole job has to decide on; no report if a peer noticed it."""
 
     report: Report | None
+    request: OperatorRequest | None = None
+    """If somebody has asked for it."""

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dlrover_cli.agent.terms import Terms
 from dlrover_cli.failover.decide import Counters
 
 
@@ -15,6 +16,9 @@ class Hello:
     role: str
     local_world_size: int
     counters: Counters
+    terms: Terms = field(default_factory=dict)
+    check: int = 0
+    """At which level it wants the nodes of the round to be checked before workers start."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -22,7 +26,13 @@ class Hello:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         counters = Counters(**data["counters"])
-        return cls(data["role"], data["local_world_size"], counters)
+        return cls(
+            data["role"],
+            data["local_world_size"],
+            counters,
+            data.get("terms", {}),
+            data.get("check", 0),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from dlrover_cli.agent.agreement import (
     WEIGHT_CAUSE,
     WEIGHT_COLLATERAL,
     WEIGHT_MEMBERSHIP,
+    WEIGHT_REQUEST,
     Report,
 )
 from dlrover_cli.agent.attempt import RunningAttempt
-from dlrover_cli.agent.facts import failure_info, hang_failures
+from dlrover_cli.agent.facts import describe_end, failure_info, hang_failures
 from dlrover_cli.agent.progress import Hang
+from dlrover_cli.agent.requests import OperatorRequest
 from dlrover_cli.contracts import AgentFailureInfo, WorkerFailure
 from dlrover_cli.failover.decide import Counters, Limits
 from dlrover_cli.telemetry.events import Recorder
@@ -36,9 +38,13 @@ class Reporter:
         failures: Sequence[WorkerFailure],
         node_rank: int,
         counters: Counters,
+        stacks: Mapping[int, str] | None = None,
     ) -> Report:
-        """Workers of this node have failed."""
+        """Workers of this node have failed; ``stacks``, by local rank, are those of others."""
         info = self._info(attempt, failures, node_rank, counters)
+        info.stacks = {
+            str(attempt.global_ranks[rank]): text for rank, text in sorted((stacks or {}).items())
+        }
         only_consequences = attempt.has_only_consequences(failures)
         return self._write_down(
             info, attempt, WEIGHT_COLLATERAL if only_consequences else WEIGHT_CAUSE
@@ -96,6 +102,7 @@ class Reporter:
             number=self._count,
             failure_kind=info.kind.value,
             root_rank=None if root is None else root.global_rank,
+            how=None if root is None else describe_end(root),
             ranks=[worker.global_rank for worker in info.workers],
         )
         return {
@@ -121,6 +128,11 @@ def of_waiting_nodes(count: int) -> Report:
 def of_lost_peer(host: str) -> Report:
     """The manager says that a node is gone; what it takes along is nobody's failure."""
     return {"weight": WEIGHT_CAUSE, "reason": f"{host} is lost"}
+
+
+def of_request(request: OperatorRequest, node_rank: int) -> Report:
+    """Somebody has asked this node for something that the whole job does; nothing has failed."""
+    return {"weight": WEIGHT_REQUEST, "request": {**request.to_json(), "node_rank": node_rank}}
 
 
 def of_departure(host: str, signal_name: str) -> Report:

@@ -11,7 +11,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 
 from dlrover_cli.agent.agreement import wait_for_keys
 from dlrover_cli.agent.ranks import Hello, Placement, agree_on_counters, place
+from dlrover_cli.agent.terms import Differing, differing
 from dlrover_cli.errors import LaunchError
 from dlrover_cli.failover.decide import Counters
 from dlrover_cli.rendezvous.aborted import refuse_if_aborted
@@ -49,6 +50,10 @@ class Round:
     master_port: int
     workers_store: TCPStore | None
     """The server of the workers' store, where it lives in this process."""
+    differing: Differing = field(default_factory=dict)
+    """Settings that are not the same on every node; node rank 0 alone knows them."""
+    check: int = 0
+    """At which level the nodes are to be checked before workers start: the highest wish of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,7 @@ def _alone(
         master.addr,
         master.port,
         master.server,
+        check=hello.check,
     )
 
 
@@ -189,6 +195,7 @@ class _Exchange:
         self._timeout = timedelta(seconds=timeout)
         self._store = PrefixStore(_PREFIX, info.store)
         self._server: TCPStore | None = None
+        self._differing: Differing = {}
 
     def run(self) -> Round:
         number = self._store.add("hellos", 1)
@@ -212,6 +219,8 @@ class _Exchange:
             welcome["master_addr"],
             welcome["master_port"],
             self._server,
+            self._differing,
+            welcome.get("check", 0),
         )
 
     def _welcome_everybody(self, own_number: int) -> None:
@@ -231,7 +240,9 @@ class _Exchange:
             self._put(f"call/{number}", {})
         self._store.set("welcomed", str(number))
         in_order = [hellos[rank] for rank in range(self._info.world_size)]
+        self._differing = differing([hello.terms for hello in in_order])
         counters = asdict(agree_on_counters(in_order))
+        check = max(hello.check for hello in in_order)
         master = self._store_for_workers.choose(self._info, self._local_addr)
         self._server = master.server
         for rank, placement in enumerate(place(in_order)):
@@ -243,6 +254,7 @@ class _Exchange:
                     "counters": counters,
                     "master_addr": master.addr,
                     "master_port": master.port,
+                    "check": check,
                 },
             )
 

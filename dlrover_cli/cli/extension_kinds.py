@@ -17,6 +17,7 @@ from importlib_metadata import EntryPoint, entry_points
 
 from dlrover_cli.contracts.failover import DynamicFailoverExtension
 from dlrover_cli.contracts.job_checks import check_job_plugin
+from dlrover_cli.contracts.metrics import ENTRY_POINTS
 from dlrover_cli.errors import PluginError
 from dlrover_cli.manager.extensions import check_extension, conflicts, in_order
 from dlrover_cli.manager.extensions import installed_extensions as unified_extensions
@@ -25,6 +26,7 @@ from dlrover_cli.plugins.entry_points import LOGS_SPECS_GROUP, RENDEZVOUS_GROUP,
 from dlrover_cli.plugins.faults import PluginFault
 from dlrover_cli.plugins.reference import Found, check_callable, check_class, resolve
 from dlrover_cli.plugins.shims import install_import_shims
+from dlrover_cli.telemetry.metrics_loading import check_metrics_handler
 
 
 class Kind(StrEnum):
@@ -35,6 +37,7 @@ class Kind(StrEnum):
     RENDEZVOUS = "rendezvous backend"
     LOGS_SPECS = "logs specs"
     FAILOVER = "failover extension"
+    METRICS = "metrics handler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ def installed_extensions() -> Extensions:
         members = in_order([each.cls for each in unified if each.cls is not None])
         found += _announced(Kind.RENDEZVOUS, RENDEZVOUS_GROUP, _check_backend)
         found += _announced(Kind.LOGS_SPECS, LOGS_SPECS_GROUP, _check_logs_specs)
+        found += _announced(Kind.METRICS, ENTRY_POINTS, check_metrics_handler)
     return Extensions(tuple(found), tuple(conflicts(members)))
 
 
@@ -161,6 +165,7 @@ _BASES: Mapping[Kind, str] = {
     Kind.RENDEZVOUS: "RendezvousHandler",
     Kind.LOGS_SPECS: "LogsSpecs",
     Kind.FAILOVER: "DynamicFailoverExtension",
+    Kind.METRICS: "MetricHandler",
 }
 _CHECKS: Mapping[Kind, Callable[[Found], object]] = {
     Kind.JOB_PLUGIN: lambda found: check_job_plugin(found.value, called=found.subject.text),
@@ -168,4 +173,5 @@ _CHECKS: Mapping[Kind, Callable[[Found], object]] = {
     Kind.RENDEZVOUS: _check_handler,
     Kind.LOGS_SPECS: _check_logs_specs,
     Kind.FAILOVER: _check_failover,
+    Kind.METRICS: check_metrics_handler,
 }

@@ -6,7 +6,8 @@ it must be quick and must not depend on a terminal.
 
 from textwrap import wrap
 
-from dlrover_cli.config.settings import ACTIONS, SETTINGS, Kind, Option, Panel, Setting
+from dlrover_cli.config.declaring import Kind, Option, Panel, Setting
+from dlrover_cli.config.settings import ACTIONS, SETTINGS
 
 USAGE = "dlrover-run [OPTIONS] SCRIPT [ARGS]..."
 INTRO = (

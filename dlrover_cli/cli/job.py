@@ -18,6 +18,7 @@ from dlrover_cli.cli.job_group import CommandsOnDemand, JobGroup
 from dlrover_cli.cli.stdout import printing
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.words import bounded
 
 PROG = "dlrover-job"
 COMPLETE_VARIABLE = "_DLROVER_JOB_COMPLETE"
@@ -25,10 +26,17 @@ COMMANDS = {
     "submit": "dlrover_cli.cli.job_submit",
     "list": "dlrover_cli.cli.job_runs",
     "show": "dlrover_cli.cli.job_show",
+    "top": "dlrover_cli.cli.job_top",
     "why": "dlrover_cli.cli.job_why",
     "logs": "dlrover_cli.cli.job_logs",
+    "stacks": "dlrover_cli.cli.job_stacks",
+    "restart": "dlrover_cli.cli.job_touch",
+    "abort": "dlrover_cli.cli.job_touch",
+    "node-failover": "dlrover_cli.cli.job_touch",
+    "dump": "dlrover_cli.cli.job_dump",
     "stop": "dlrover_cli.cli.job_stop",
     "cleanup": "dlrover_cli.cli.job_cleanup",
+    "doctor": "dlrover_cli.cli.job_doctor",
     "plugins": "dlrover_cli.cli.job_plugins",
     "failover": "dlrover_cli.cli.job_failover",
     "extender": "dlrover_cli.cli.job_extender",
@@ -62,8 +70,20 @@ def main(args: list[str] | None = None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         asked = PROG if context is None else context.command_path
-        raise UsageError(error.format_message(), hint=f"See {asked} --help") from error
+        raise UsageError(_plainly(error.format_message()), hint=f"See {asked} --help") from error
     return code if isinstance(code, int) else ExitCode.SUCCESS
+
+
+def _plainly(message: str) -> str:
+    for of_typer, plain in _PLAINLY.items():
+        message = message.replace(of_typer, plain)
+    return message
+
+
+_PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "give a whole number",
+    "Input should be a valid number, unable to parse string as a number": "give a number",
+}
 
 
 def console() -> NoReturn:
@@ -93,9 +113,9 @@ def _exit_code() -> int:
         with printing():
             return main()
     except DlroverError as error:
-        print(f"{PROG}: error: {error.message.rstrip('.')}", file=sys.stderr)
+        print(f"{PROG}: error: {bounded(error.message).rstrip('.')}", file=sys.stderr)
         if error.hint:
-            print(f"hint: {error.hint.rstrip('.')}", file=sys.stderr)
+            print(f"hint: {bounded(error.hint).rstrip('.')}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return from_signal(SIGINT)

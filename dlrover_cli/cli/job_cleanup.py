@@ -28,7 +28,7 @@ app = commands()
 def clean_up(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help=ABOUT_RUN, autocompletion=offer_ended_runs),
+        typer.Argument(metavar="RUN", help=ABOUT_RUN, autocompletion=offer_ended_runs),
     ] = None,
     older_than: Annotated[
         str | None,

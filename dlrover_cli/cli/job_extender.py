@@ -57,7 +57,7 @@ def check(
 @command(app, "schema")
 def schema(
     verb: Annotated[
-        str | None, typer.Argument(metavar="[VERB]", help="Only this one, such as predicate.")
+        str | None, typer.Argument(metavar="VERB", help="Only this one, such as predicate.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of the request and the answer of every verb."""

@@ -13,6 +13,8 @@ import typer
 import typer.core
 import typer.main
 
+from dlrover_cli.entry import InterruptRaises
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -20,10 +22,16 @@ class JobCommand(typer.core.TyperCommand):
     """One command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any("--output" in each.opts for each in self.params):
+            args = _with_short_form(args)
         rest = _read_texts(self, ctx, args)
         if rest is None or (rest and not ctx.resilient_parsing):
             return super().parse_args(ctx, args)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        with InterruptRaises():
+            return super().invoke(ctx)
 
 
 class JobGroup(typer.core.TyperGroup):
@@ -85,6 +93,12 @@ def commands() -> typer.Typer:
 def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
     """Decorates the function behind a command."""
     return app.command(name, cls=JobCommand)
+
+
+def _with_short_form(args: list[str]) -> list[str]:
+    """``--json`` is for ``-o json``, in every command that has it."""
+    end = args.index("--") if "--" in args else len(args)
+    return ["--output=json" if each == "--json" else each for each in args[:end]] + args[end:]
 
 
 def _read_texts(self: Any, ctx: Any, args: list[str]) -> list[str] | None:

@@ -62,15 +62,15 @@ def list_plugins(output: Output = None) -> None:
 def check_plugins(
     reference: Annotated[
         str | None,
-        typer.Argument(metavar="[MODULE::CLASS]", help="Check this class instead."),
+        typer.Argument(metavar="MODULE::CLASS", help="Check this class instead."),
     ] = None,
     output: Output = None,
 ) -> None:
     """Check every installed plugin and extension, or one class.
 
     Exits with 1 if something cannot be used. A class is checked as what it derives from: a job
-    plugin, a unified extension, a rendezvous handler, logs specs or a failover extension. That
-    several unified extensions define the same method is explained, and is no error.
+    plugin, a unified extension, a rendezvous handler, logs specs, a failover extension or a metrics
+    handler. That several unified extensions define the same method is explained, and is no error.
     """
     from dlrover_cli.cli.extension_kinds import check_reference, installed_extensions
     from dlrover_cli.jobs.plugins import installed_plugins

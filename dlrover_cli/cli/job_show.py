@@ -55,7 +55,7 @@ def _print_section(heading: str, lines: Iterable[str]) -> None:
 
 def _facts(row: RunRow, details: Mapping[str, Any]) -> list[tuple[str, str]]:
     now = time.time()
-    hint = words.one_line((details["result"] or {}).get("hint") or "")
+    hint = words.one_line(str((details["result"] or {}).get("hint") or ""))
     return [
         ("Run", row.run_id),
         ("Job", row.name),
@@ -88,7 +88,7 @@ def _owner(row: RunRow) -> str:
 
 def _event_line(event: Mapping[str, Any]) -> str:
     when, data = event["time"], event["data"]
-    at = words.moment(when) if isinstance(when, int | float) else "?"
+    at = "?" if when is None else words.moment(when)
     told = [words.one_line(str(data.get("reason") or ""))]
     match event["kind"]:
         case "state":
@@ -96,7 +96,8 @@ def _event_line(event: Mapping[str, Any]) -> str:
             code = data.get("exit_code")
             told.insert(0, "" if code is None else f"exit {code}")
         case "owned":
-            owner = data.get("owner") or {}
+            given = data.get("owner")
+            owner = given if isinstance(given, dict) else {}
             what = f"owned by process {owner.get('pid')} on {owner.get('host')}"
         case "occurrence":
             what = f"time {data.get('number')}: exit {data.get('exit_code')}"

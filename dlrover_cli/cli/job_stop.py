@@ -48,13 +48,13 @@ def stop_runs(
         raise UsageError(f"--grace must be 0 or more and is {grace:g}", hint="give it in seconds")
     with opened_ledger() as (ledger, state):
         before = find_runs(ledger, runs)
-        after = _stop(before, ledger, state, grace, is_waited_for=not no_wait)
+        after, refused = _stop(before, ledger, state, grace, is_waited_for=not no_wait)
     if output is not None:
         print_document({"runs": [as_document(row) for row in after]}, output)
     else:
         for old, new in zip(before, after, strict=True):
-            print(_what_happened(old, new))
-    is_done = all(row.state in ENDED or no_wait for row in after)
+            print(_what_happened(old, new, is_refused=new.run_id in refused))
+    is_done = not refused and all(row.state in ENDED or no_wait for row in after)
     return ExitCode.SUCCESS if is_done else ExitCode.FAILURE
 
 
@@ -65,31 +65,39 @@ def _stop(
     grace: float | None,
     *,
     is_waited_for: bool,
-) -> list[RunRow]:
-    """All of them are asked before any is waited for; the runs as they are then."""
+) -> tuple[list[RunRow], set[str]]:
+    """All of them are asked before any is waited for; the runs then, and which could not be."""
     # Not needed to show the help page or to complete a name.
     from dlrover_cli.jobs.stopping import stop_run
     from dlrover_cli.jobs.waiting import wait_for_end
+
+    refused: set[str] = set()
 
     def stop(row: RunRow, *, wait: bool) -> RunRow:
         try:
             return stop_run(row.run_id, ledger, state, grace=grace, wait=wait, on_problem=remark)
         except DlroverError as error:
             remark(f"run {row.run_id} cannot be stopped: {error.message}")
+            if error.hint:
+                remark(f"hint: {error.hint}")
+            refused.add(row.run_id)
             return ledger.row(row.run_id)
 
     if not is_waited_for or len(rows) == 1:
-        return [stop(row, wait=is_waited_for) for row in rows]
+        return [stop(row, wait=is_waited_for) for row in rows], refused
     asked = [stop(row, wait=False) for row in rows]
     for row in asked:
-        if row.state not in ENDED:
+        if row.state not in ENDED and row.run_id not in refused:
             with suppress(FileNotFoundError):  # cleaned up as soon as it was over
                 wait_for_end(RunFiles(row.directory), grace)
     # Most have ended by now, and that is all that is seen of them.
-    return [stop(row, wait=True) if row.state not in ENDED else row for row in asked]
+    return [
+        row if row.state in ENDED or row.run_id in refused else stop(row, wait=True)
+        for row in asked
+    ], refused
 
 
-def _what_happened(before: RunRow, after: RunRow) -> str:
+def _what_happened(before: RunRow, after: RunRow, *, is_refused: bool) -> str:
     name = f"{after.run_id} ({after.name})"
     if before.state in ENDED:
         return f"{name} was over already: {before.state.value}"
@@ -100,5 +108,7 @@ def _what_happened(before: RunRow, after: RunRow) -> str:
             return f"{name} ended by itself: {state.value}"
         case RunState.LOST:
             return f"{name} is LOST: {after.reason}"
+        case state if is_refused:
+            return f"{name} is still {state.value}"
         case _:
             return f"{name} is asked to stop"

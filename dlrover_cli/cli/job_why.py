@@ -28,7 +28,7 @@ def explain_run(
         typer.Option("--html", metavar="FILE", help="Write a page for a browser instead."),
     ] = None,
 ) -> None:
-    """Tell the story of a run: how it ended, why, and what it cost.
+    """Tell the story of a run: how it ended, why, at what cost.
 
     Its attempts one by one, what failed, what was decided by whom, and the time that was lost.
     """

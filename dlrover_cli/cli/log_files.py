@@ -1,14 +1,20 @@
-"""The output of a run's workers: files that may still grow, by attempt and rank."""
+"""The output of a run's workers: files that may still grow, by attempt and rank, line by line."""
 
+import os
 import select
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-STREAMS = ("stdout.log", "stderr.log")
+from dlrover_cli.workers.log_file import RECORD, times_beside
+
+STREAMS = ("stdout", "stderr")
 _CHUNK = 1 << 16
+# A longer line comes in pieces.
+_LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,10 +25,10 @@ class WorkerLog:
     rank: int
     path: Path
 
-    def files(self) -> list[Path]:
-        """Of the streams that were kept so far."""
-        paths = (self.path / name for name in STREAMS)
-        return [path for path in paths if path.exists()]
+    def files(self) -> list[tuple[str, Path]]:
+        """The streams that were kept so far."""
+        paths = ((stream, self.path / f"{stream}.log") for stream in STREAMS)
+        return [(stream, path) for stream, path in paths if path.exists()]
 
 
 def find_worker_logs(nodes: Path) -> list[WorkerLog]:
@@ -43,89 +49,133 @@ def ranks_of(logs: Sequence[WorkerLog]) -> list[int]:
     return sorted({log.rank for log in logs})
 
 
-class Copier:
-    """Copies what is new in files, as it is or with a prefix before each line."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of one stream of one worker, or a part of it."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    log: WorkerLog
+    stream: str
+    time_ns: int
+    """When it was written, as far as that was taken down; 0 if it was not."""
+    text: bytes
+    """With its end, if it has one."""
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What comes first: by time, and at one time as people would read it."""
+        return self.time_ns, self.log.rank, "" if self.stream == STREAMS[0] else self.stream
+
+
+class LineReader:
+    """Reads one file on; each line once, with the time at which it was written."""
+
+    def __init__(self, log: WorkerLog, stream: str, path: Path) -> None:
+        self._log = log
+        self._stream = stream
+        self._path = path
+        self._times = _Times(path)
+        self._offset = 0
+        self._rest = b""
+        self._is_stale = False
+        """Whether the rest was there at the last look already."""
+
+    @property
+    def has_read(self) -> bool:
+        return self._offset > 0
+
+    def lines(self) -> Iterator[Line]:
+        """The lines that have an end by now."""
+        self._is_stale = bool(self._rest)
+        with suppress(FileNotFoundError), self._path.open("rb", buffering=0) as file:
+            self._find_place(os.fstat(file.fileno()).st_size)
+            file.seek(self._offset)
+            while data := file.read(_CHUNK):
+                begin = self._offset - len(self._rest)
+                self._offset += len(data)
+                self._is_stale = False
+                *whole, self._rest = (self._rest + data).split(b"\n")
+                if len(self._rest) > _LONGEST_LINE:
+                    whole, self._rest = [*whole, self._rest], b""
+                    whole[-1] += b"\n"
+                for text in whole:
+                    yield self._line(begin, text + b"\n")
+                    begin += len(text) + 1
+
+    def unfinished(self) -> Line | None:
+        """What stands without an end, once it has been so for two looks."""
+        return self.rest() if self._is_stale else None
+
+    def rest(self) -> Line | None:
+        """What stands without an end; it is not shown again."""
+        if not self._rest:
+            return None
+        rest, self._rest = self._rest, b""
+        return self._line(self._offset - len(rest), rest)
+
+    def _line(self, offset: int, text: bytes) -> Line:
+        return Line(self._log, self._stream, self._times.at(offset), text)
+
+    def _find_place(self, size: int) -> None:
+        """In a bounded file that has lost its middle meanwhile: go on at its end."""
+        if size < self._offset:
+            self._offset = size
+            self._rest = b""
+            self._times = _Times(self._path)
+
+
+class _Times:
+    """The times beside a log file, asked for offsets that only grow."""
+
+    def __init__(self, log: Path) -> None:
+        self._path = Path(times_beside(str(log)))
+        self._position = 0
+        self._records: deque[tuple[int, int]] = deque()
+        self._current = 0
+
+    def at(self, offset: int) -> int:
+        """When what stands there was written; 0 if nobody knows."""
+        while (self._records or self._read()) and self._records[0][0] <= offset:
+            self._current = max(self._current, self._records.popleft()[1])
+        return self._current
+
+    def _read(self) -> bool:
+        with suppress(OSError), self._path.open("rb") as file:
+            file.seek(self._position)
+            data = file.read(_CHUNK)
+            data = data[: len(data) // RECORD.size * RECORD.size]
+            self._position += len(data)
+            self._records.extend(RECORD.iter_unpack(data))
+        return bool(self._records)
+
+
+class Copier:
+    """Copies what is new in a file, as it is."""
+
+    def __init__(self, path: Path, out: BinaryIO) -> None:
+        self._path = path
         self._out = out
-        self._offsets: dict[Path, int] = {}
-        self._unfinished: dict[Path, tuple[bytes, bytes]] = {}
-        """Lines without an end so far, behind their prefixes."""
+        self._offset = 0
         self._is_in_line = False
 
     @property
-    def has_copied(self) -> bool:
-        return bool(self._offsets)
+    def has_read(self) -> bool:
+        return self._offset > 0
 
-    def copy(self, path: Path, prefix: bytes = b"") -> None:
-        """All that was written since the last time; with a prefix, whole lines of it."""
-        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-            file.seek(self._offsets.get(path, 0))
+    def copy(self) -> None:
+        """All that was written since the last time."""
+        with suppress(FileNotFoundError), self._path.open("rb", buffering=0) as file:
+            file.seek(self._offset)
             while data := file.read(_CHUNK):
-                self._offsets[path] = file.tell()
-                self._emit(self._prefixed(path, data, prefix) if prefix else data)
+                self._offset = file.tell()
+                self._out.write(data)
+                self._is_in_line = not data.endswith(b"\n")
         self._out.flush()
 
     def finish(self) -> None:
-        """No more will come: write the lines that have no end, and give them one."""
-        for prefix, line in self._unfinished.values():
-            self._emit(prefix + line + b"\n")
-        self._unfinished.clear()
+        """No more will come: give the last line an end."""
         if self._is_in_line:
-            self._emit(b"\n")
+            self._out.write(b"\n")
         self._out.flush()
-
-    def _prefixed(self, path: Path, data: bytes, prefix: bytes) -> bytes:
-        _, begun = self._unfinished.pop(path, (b"", b""))
-        *lines, last = (begun + data).split(b"\n")
-        if last:
-            self._unfinished[path] = (prefix, last)
-        return b"".join(prefix + line + b"\n" for line in lines)
-
-    def _emit(self, data: bytes) -> None:
-        if data:
-            self._out.write(data)
-            self._is_in_line = not data.endswith(b"\n")
-
-
-@dataclass(slots=True)
-class WorkersOutput:
-    """What the workers of a run print; each call of `copy` goes on where the last one ended."""
-
-    nodes: Path
-    copier: Copier
-    ranks: tuple[int, ...] = ()
-    """All, if there are none here."""
-    attempt: int | None = None
-    """The latest and those that follow, unless told."""
-    on_attempt: Callable[[int], None] = field(default=lambda attempt: None)
-    """Called before the output of a later attempt."""
-    _current: int | None = None
-
-    def copy(self) -> None:
-        logs = find_worker_logs(self.nodes)
-        if not logs:
-            return
-        if self._current is None:
-            self._current = attempts_of(logs)[-1] if self.attempt is None else self.attempt
-        self._copy_attempt(logs, self._current)
-        if self.attempt is not None:
-            return
-        for later in attempts_of(logs):
-            if later > self._current:
-                self.copier.finish()
-                self.on_attempt(later)
-                self._current = later
-                self._copy_attempt(logs, later)
-
-    def _copy_attempt(self, logs: Sequence[WorkerLog], attempt: int) -> None:
-        ours = [log for log in logs if log.attempt == attempt]
-        has_many = len(self.ranks) != 1 and len(ranks_of(ours)) > 1
-        for log in ours:
-            if not self.ranks or log.rank in self.ranks:
-                prefix = f"[rank {log.rank}] ".encode() if has_many else b""
-                for path in log.files():
-                    self.copier.copy(path, prefix)
 
 
 def has_reader(descriptor: int) -> bool:

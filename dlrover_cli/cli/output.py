@@ -27,7 +27,9 @@ class Format(Enum):
 
 Output = Annotated[
     Format | None,
-    typer.Option("-o", "--output", help="Print one document instead, for programs."),
+    typer.Option(
+        "-o", "--output", help="Print one document instead, for programs; --json is -o json."
+    ),
 ]
 
 

@@ -1,6 +1,7 @@
 """A plan, for a person as tables and lines to copy, or for a program as one JSON document."""
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -13,6 +14,8 @@ from rich.text import Text
 from dlrover_cli.config.sources import Source, SourceKind
 
 SCHEMA_VERSION = 1
+# Nobody's screen: what reads a pipe looks for whole values.
+_PIPE_WIDTH = 1000
 
 
 class PlannedSetting(Protocol):
@@ -67,6 +70,8 @@ class PipeConsole(Console):
 def render(plan: Plan, console: Console | None = None) -> None:
     """Print the plan: settings with what was asked for first, what runs where, what to know."""
     console = console or PipeConsole(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
     _show_settings(console, plan.settings)
     _show_commands(console, plan.ranks)
     _show_environment(console, plan.ranks)
@@ -118,6 +123,9 @@ def _show_settings(console: Console, settings: Sequence[PlannedSetting]) -> None
         if each.source.kind is SourceKind.DEFAULT:
             row = (Text(each.name), Text(_in_words(each.value)), Text("default"))
             table.add_row(*row, style="dim")
+    longest = max((len(each.name) for each in settings), default=0)
+    if longest <= console.width // 2:  # names are looked for, so they stay in one piece
+        table.columns[0].min_width = longest
     _show_heading(console, "Settings")
     console.print(table)
 

@@ -22,8 +22,11 @@ from dlrover_cli.config.argv import normalise_argv
 from dlrover_cli.config.derive import check_settings
 from dlrover_cli.config.resolve import resolve_settings
 from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.config.telling_sources import telling_sources
+from dlrover_cli.entry import InterruptRaises
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode, from_signal
+from dlrover_cli.words import bounded
 from dlrover_cli.workers import light_exit  # noqa: F401 - before anything that registers an exit
 
 if TYPE_CHECKING:
@@ -69,7 +72,12 @@ def console() -> None:
     if isinstance(helpers, socket.socket):
         serve_as_zygote(helpers, prepared.worker_start)
         return
-    code, _ = _outcome_of(lambda: run(prepared, helpers, _place(prepared.settings)))
+
+    def go() -> None:
+        with InterruptRaises():
+            run(prepared, helpers, _place(prepared.settings))
+
+    code, _ = _outcome_of(go)
     _exit(code)
 
 
@@ -92,31 +100,40 @@ def _prepare(argv: list[str]) -> "Launch | None":
         raise SystemExit(int(ExitCode.SUCCESS))
     from dlrover_cli.launch.run import prepare
 
-    return prepare(settings, argv)
+    with InterruptRaises():
+        return prepare(settings, argv)
 
 
 def _place(settings: LaunchSettings) -> "Place | None":
     """Who has a say in whether the run may start on this node."""
     if not settings.extender and not settings.extender_url:
         return None
-    from dlrover_cli.launch.run import say
+    from dlrover_cli.launch.voice import say
     from dlrover_cli.scheduling.foreground import LocalPlace
     from dlrover_cli.scheduling.of_settings import resources_of, scheduling_of
+    from dlrover_cli.telemetry.run_dir import state_directory
 
     check_settings(settings)
     config = scheduling_of(settings)
-    return None if config is None else LocalPlace(config, resources_of(settings), say)
+    if config is None:
+        return None
+    return LocalPlace(config, resources_of(settings), say, state_directory(os.environ))
 
 
 def _run_on_platform(settings: LaunchSettings, argv: list[str]) -> None:
     """Every platform has a module with these two functions; it is loaded when it is named."""
+    from dlrover_cli.launch.notifying import hide_secrets
+    from dlrover_cli.launch.voice import be_quiet
+
+    be_quiet(settings.quiet)
     platform = import_module(f"dlrover_cli.platforms.{settings.platform}.launch")
     check_settings(settings)
     if not settings.dry_run:
-        platform.launch(settings, argv)
+        with InterruptRaises():
+            platform.launch(settings, argv)
         return
     with printing():
-        print(platform.plan(settings, argv), end="")
+        print(hide_secrets(settings, platform.plan(settings, argv)), end="")
     raise SystemExit(int(ExitCode.SUCCESS))
 
 
@@ -156,9 +173,9 @@ def read_settings(argv: Sequence[str]) -> LaunchSettings:
 def explain(error: DlroverError) -> None:
     """Say on stderr what is wrong and what to do."""
     stop = "" if error.message.endswith((".", "?", "!")) else "."
-    print(f"{PROG}: error: {error.message}{stop}", file=sys.stderr)
+    print(f"{PROG}: error: {bounded(error.message)}{stop}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        print(f"hint: {bounded(error.hint)}", file=sys.stderr)
 
 
 def _outcome_of(part: Callable[[], _T]) -> tuple[int, _T | None]:
@@ -188,7 +205,8 @@ def _show_plan(settings: LaunchSettings) -> None:
     from dlrover_cli.launch.plan import make_plan
 
     check_settings(settings)
-    with contextlib.redirect_stdout(sys.stderr):  # a plugin may print while it loads
+    # A plugin may print while it loads.
+    with contextlib.redirect_stdout(sys.stderr), telling_sources(settings):
         plan = make_plan(settings)
     with printing():
         if settings.json_output:

@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli.cli.run_view import as_document
 from dlrover_cli.jobs.ledger import RunRow
 from dlrover_cli.jobs.run_files import RunFiles
+from dlrover_cli.jobs.story import LATEST
+from dlrover_cli.telemetry.events import read_events
 
 _TOLD_BEFORE = ("platform", "engine", "job_name", "queue", "priority")
 _ATTEMPT_KINDS = ("workers_started", "failure", "decision")
@@ -49,8 +51,8 @@ def _read_document(path: Path) -> dict[str, Any] | None:
 def _history(path: Path) -> list[dict[str, Any]]:
     """The events of the run's life, in their order."""
     return [
-        {"time": event.get("time"), "kind": event.get("kind"), "data": _data(event)}
-        for event in _events(path)
+        {"time": _time(event), "kind": event.get("kind"), "data": _data(event)}
+        for event in read_events(path)
     ]
 
 
@@ -58,7 +60,7 @@ def _attempts(nodes: Path) -> list[dict[str, Any]]:
     """Each time that workers were started, on all nodes together, with what became of it."""
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(nodes.glob("*/events.jsonl")):
-        for event in _events(path, _ATTEMPT_KINDS):
+        for event in read_events(path, _ATTEMPT_KINDS):
             if isinstance(event.get("attempt"), int):
                 _add_to_attempt(found, event)
     return [found[number] for number in sorted(found)]
@@ -72,7 +74,7 @@ def _add_to_attempt(found: dict[int, dict[str, Any]], event: Mapping[str, Any]) 
     )
     match event.get("kind"):
         case "workers_started":
-            times = filter(None, (attempt["started"], event.get("time")))
+            times = filter(None, (attempt["started"], _time(event)))
             attempt["started"] = min(times, default=None)
             attempt["workers"] += len(data.get("workers") or ())
         case "failure":
@@ -83,22 +85,10 @@ def _add_to_attempt(found: dict[int, dict[str, Any]], event: Mapping[str, Any]) 
             attempt["decision"] = {key: data.get(key) for key in keys}
 
 
-def _events(path: Path, kinds: Iterable[str] = ()) -> Iterator[Mapping[str, Any]]:
-    """Those that can be read; with kinds, those of them."""
-    marks = [f'"kind": "{kind}"'.encode() for kind in kinds]
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        if marks and not any(mark in line for mark in marks):
-            continue
-        try:
-            event = json.loads(line)
-        except ValueError:  # torn by a crash
-            continue
-        if isinstance(event, dict):
-            yield event
+def _time(event: Mapping[str, Any]) -> float | None:
+    """None for what could not be shown as a date."""
+    time = event.get("time")
+    return time if isinstance(time, int | float) and abs(time) < LATEST else None
 
 
 def _data(event: Mapping[str, Any]) -> dict[str, Any]:

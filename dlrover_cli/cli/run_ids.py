@@ -29,6 +29,10 @@ def opened_ledger() -> Iterator[tuple[Ledger, Path]]:
     with Ledger.open(state, remark) as ledger:
         heal(ledger, state, on_problem=remark)
         yield ledger, state
+    if (state / "queue.json").exists():
+        from dlrover_cli.admission.giving_back import start_giving_back
+
+        start_giving_back(state)
 
 
 def complain_about_size(ledger: Ledger) -> None:
@@ -78,7 +82,7 @@ def offer_ended_runs(incomplete: str) -> list[tuple[str, str]]:
 RunArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN]", help=f"{ABOUT_RUN} By default the latest.", autocompletion=offer_runs
+        metavar="RUN", help=f"{ABOUT_RUN} By default the latest.", autocompletion=offer_runs
     ),
 ]
 

@@ -74,7 +74,9 @@ def result(row: RunRow) -> str:
 
 def end_of(row: RunRow) -> str:
     """One line about a run that is over, or was left to itself."""
-    return f"run {row.run_id} ({row.name}) is {row.state.value}  {result(row)}".rstrip()
+    told = result(row)
+    separator = "" if not told else ": " if row.exit_code is None else ", "
+    return f"run {row.run_id} ({row.name}) is {row.state.value}{separator}{told}"
 
 
 def took(row: RunRow, now: float) -> str:

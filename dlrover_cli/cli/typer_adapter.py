@@ -17,7 +17,8 @@ import typer.main
 from dlrover_cli import __version__
 from dlrover_cli.cli import COMPLETE_VARIABLE, PROG
 from dlrover_cli.cli.help_view import INTRO, default_text, help_page
-from dlrover_cli.config.settings import SETTINGS, Kind, Panel, Setting
+from dlrover_cli.config.declaring import Kind, Panel, Setting
+from dlrover_cli.config.settings import SETTINGS
 from dlrover_cli.errors import UsageError
 
 

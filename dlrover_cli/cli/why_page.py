@@ -5,16 +5,17 @@ from html import escape
 from pathlib import Path
 
 from dlrover_cli import words
+from dlrover_cli.cli.why_rates import rates
 from dlrover_cli.cli.why_style import STYLE
 from dlrover_cli.cli.why_timeline import timeline
 from dlrover_cli.cli.why_view import (
-    NO_STEPS,
     attempt_heading,
     cost_in_words,
     decision_in_words,
     goodput_in_words,
     launch_lines,
     lost_in_words,
+    steps_in_words,
 )
 from dlrover_cli.diagnosis.run_story import Attempt, FailureSeen, Interruption, Remark, RunStory
 from dlrover_cli.diagnosis.verdict import lines_of
@@ -71,7 +72,6 @@ def _sections(story: RunStory) -> Iterator[str]:
         yield _timelines(story)
         yield _lost(story.interruptions)
         yield _attempts(story)
-        yield f'<p class="quiet">{_text(NO_STEPS)}</p>'
     yield _remarks("Warnings", story.warnings)
     yield _remarks("History", story.history)
     yield _list("Not read", story.unreadable)
@@ -130,6 +130,7 @@ def _timelines(story: RunStory) -> str:
         if len(story.launches) > 1:
             shown.append(f"<h3>{_text(launch_lines(story)[launch.number])}</h3>")
         shown.append(timeline(launch, attempts, is_going_on=story.is_going_on and is_last))
+        shown.append(rates(launch, attempts))
     legend = "".join(f'<li><i class="{name}"></i>{text}</li>' for name, text in _LEGEND)
     return (
         f"<section><h2>Ranks and attempts</h2>{''.join(shown)}"
@@ -167,8 +168,8 @@ def _attempt(attempt: Attempt, *, is_open: bool) -> str:
         f"{_text(attempt.why)}"
     )
     facts = [attempt_heading(attempt)]
-    if attempt.steps is not None:
-        facts.append(f"{words.counted(attempt.steps, 'step')} done")
+    if done := steps_in_words(attempt):
+        facts.append(done)
     if attempt.decision is not None:
         facts.append(f"decided: {decision_in_words(attempt.decision)}")
         facts += [f"problem: {problem}" for problem in attempt.decision.problems]

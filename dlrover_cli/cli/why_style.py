@@ -36,6 +36,7 @@ i.dot { border-radius: 50%; border: 2px solid var(--ink); background: var(--fail
 .lanes { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: .6rem; }
 .labels { padding-top: 20px; font-size: 12px; text-align: right; color: var(--quiet);
   white-space: nowrap; }
+.unseen { visibility: hidden; }
 .labels div { height: 20px; line-height: 20px; }
 svg { display: block; font: 12px system-ui, sans-serif; overflow: visible; }
 svg text { fill: var(--quiet); }
@@ -47,6 +48,9 @@ rect.running { fill: var(--running); stroke: var(--running); }
 rect.unknown { fill: var(--unknown); stroke: var(--unknown); }
 circle.failure { fill: var(--failed); stroke: var(--ink); stroke-width: 2; }
 line.start { stroke: var(--line); }
+path.rate { fill: none; stroke: var(--running); stroke-width: 2; vector-effect: non-scaling-stroke;
+  stroke-linejoin: round; }
+path.under { fill: var(--running); opacity: .15; }
 details { background: var(--card); border-radius: .5rem; padding: .5rem .8rem; margin: .4rem 0; }
 details details { border: 1px solid var(--line); }
 details.verdict { border-left: 4px solid var(--failed); margin-top: 1rem; }

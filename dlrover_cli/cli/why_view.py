@@ -19,7 +19,6 @@ from dlrover_cli.diagnosis.verdict import lines_of, ranks_in_words
 MOST_ATTEMPTS = 20
 """Of a run with more, the first and the last ones; the documents have them all."""
 MOST_REMARKS = 20
-NO_STEPS = "There is no plot of the step rate: the events of a run do not tell its steps."
 
 _FOLLOWS = {
     "restart_workers": "restarting all workers",
@@ -123,6 +122,15 @@ def decision_in_words(decision: DecisionMade) -> str:
     return words.one_line(f"{follows} ({strategy}{who}{decision.reason}{wait})")
 
 
+def steps_in_words(attempt: Attempt) -> str:
+    """How many steps were done, and at which rate; empty if nobody counted."""
+    if attempt.steps is None:
+        return ""
+    done = f"{words.counted(attempt.steps, 'step')} done"
+    speed = attempt.pace.steps_per_second
+    return done if speed is None else f"{done}, {words.rate(speed)}"
+
+
 def cost_in_words(lost: Interruption) -> str:
     """How much, and until what."""
     until = "the run was over" if lost.next_attempt is None else f"attempt {lost.next_attempt} ran"
@@ -159,10 +167,10 @@ def _attempts(story: RunStory) -> Iterator[str]:
 
 def _attempt_details(attempt: Attempt, lost: Interruption | None) -> Iterator[str]:
     end = styled(attempt.end.value.ljust(11), _END_STYLES[attempt.end])
-    steps = "" if attempt.steps is None else f" ({words.counted(attempt.steps, 'step')} done)"
+    done = steps_in_words(attempt)
     why = words.one_line(attempt.why)
     if why or attempt.end is AttemptEnd.RUNNING:
-        yield f"     {end} {why}{steps}".rstrip()
+        yield f"     {end} {why}{f' ({done})' if done else ''}".rstrip()
     if attempt.decision is not None:
         yield f"     decided     {decision_in_words(attempt.decision)}"
         for problem in attempt.decision.problems:

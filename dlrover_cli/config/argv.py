@@ -1,7 +1,8 @@
 """Reads a command line as torchrun's argparse does, and rewrites it so that nothing is implied.
 
 `-mt3 pkg.train --lr 1` becomes `--module --tee=3 -- pkg.train --lr 1`. What argparse refuses is
-refused here in a sentence; where the two differ on purpose, docs/torchrun-compat.md says so.
+refused here in a sentence; where the two differ on purpose,
+docs/reference/torchrun-compat.md says so.
 """
 
 import re
@@ -9,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from dlrover_cli.config.settings import OPTIONS, Action, Kind, Option, Setting
+from dlrover_cli.config.declaring import Action, Kind, Option, Setting
+from dlrover_cli.config.settings import OPTIONS
 from dlrover_cli.config.sources import Source, SourceKind
 from dlrover_cli.config.values import read_text
 from dlrover_cli.errors import UsageError

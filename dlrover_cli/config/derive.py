@@ -6,8 +6,10 @@ says so.
 
 import re
 import signal
+from collections.abc import Iterable
 from difflib import get_close_matches
 from math import isfinite
+from string import Template
 
 from dlrover_cli.config.settings import SETTING, LaunchSettings
 from dlrover_cli.config.sources import Source, SourceKind
@@ -22,6 +24,8 @@ def check_settings(settings: LaunchSettings) -> None:
     parse_std(settings.redirects, settings.origin("redirects"))
     parse_std(settings.tee, settings.origin("tee"))
     parse_local_ranks_filter(settings.local_ranks_filter, settings.origin("local_ranks_filter"))
+    parse_ranks_filter(settings.ranks_filter, settings.origin("ranks_filter"))
+    check_log_prefix(settings.log_prefix, settings.origin("log_prefix"))
     parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
     parse_key_values(settings.metrics_cfg, settings.origin("metrics_cfg"))
     _check_numbers(settings)
@@ -101,6 +105,45 @@ def parse_local_ranks_filter(text: str, origin: Source | None = None) -> frozens
         raise _wrong("local_ranks_filter", origin, message, hint) from None
 
 
+def parse_ranks_filter(text: str, origin: Source | None = None) -> frozenset[int] | None:
+    """`"0,8-10"` → {0, 8, 9, 10}; nothing means all ranks, which is None."""
+    origin = origin or _option("ranks_filter")
+    if not text:
+        return None
+    try:
+        return ranks_in(text)
+    except ValueError:
+        message = f"takes numbers and ranges with commas between, not {text!r}"
+        hint = f"Write {origin.example('0,8-15')}"
+        raise _wrong("ranks_filter", origin, message, hint) from None
+
+
+def ranks_in(text: str) -> frozenset[int]:
+    """`"0,8-10"` → {0, 8, 9, 10}. Raises ValueError."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
+        last = -1 if found is None else int(found[2] or found[1])
+        if found is None or last < int(found[1]) or last - int(found[1]) > _MOST_RANKS:
+            raise ValueError(part)
+        ranks.update(range(int(found[1]), last + 1))
+    return frozenset(ranks)
+
+
+def check_log_prefix(text: str | None, origin: Source | None = None) -> None:
+    """Complain about a name that no prefix has, which would stand in every line as it is."""
+    if text is None:
+        return
+    origin = origin or _option("log_prefix")
+    hint = f"There are: {', '.join(f'${{{name}}}' for name in LOG_PREFIX_NAMES)}; $$ is a $."
+    template = Template(text)
+    if not template.is_valid():
+        raise _wrong("log_prefix", origin, f"has a $ that names nothing: {text!r}", hint)
+    for name in template.get_identifiers():
+        if name not in LOG_PREFIX_NAMES:
+            raise _wrong("log_prefix", origin, f"has no ${{{name}}}", hint)
+
+
 def parse_signals(text: str, origin: Source | None = None) -> tuple[signal.Signals, ...]:
     """`"SIGTERM,SIGUSR1"` → the signals."""
     origin = origin or _option("signals_to_handle")
@@ -156,12 +199,39 @@ def _check_combinations(settings: LaunchSettings) -> None:
             hint="Leave one of them out.",
         )
     _check_extender(settings)
+    _check_node_unit(settings)
+    _check_debugging(settings)
     if settings.source_of("json_output").kind is SourceKind.FLAG and not settings.dry_run:
         raise ConfigError(
             "--json has nothing to print without --dry-run.",
             setting="json_output",
             hint="Add --dry-run, or use --result-file to have the outcome of a run as JSON.",
         )
+
+
+def _check_node_unit(settings: LaunchSettings) -> None:
+    """Only our own rendezvous counts in units; of a fixed number of nodes there is nothing to."""
+    least, most = parse_nnodes(settings.nnodes, settings.origin("nnodes"))
+    unit, origin = settings.node_unit, settings.origin("node_unit")
+    if most == 1:
+        return
+    if most // unit * unit < least:
+        raise _wrong(
+            "node_unit",
+            origin,
+            f"is {unit}, and no multiple of it lies within --nnodes={settings.nnodes}",
+            f"Write --nnodes={max(1, most // unit) * unit}, or a range with a multiple of {unit}",
+        )
+    ours = settings.rdzv_backend == "dlrover" and settings.rdzv_handler is None
+    if unit == 1 or least == most or ours or settings.platform in ("ray", "slurm"):
+        return
+    raise _wrong(
+        "node_unit",
+        origin,
+        f"cannot be kept to by --rdzv-backend={settings.rdzv_backend}, which may start with any "
+        f"number of nodes from {least} to {most}",
+        "Add --rdzv-backend=dlrover, or give a fixed number of nodes",
+    )
 
 
 def _check_extender(settings: LaunchSettings) -> None:
@@ -173,12 +243,14 @@ def _check_extender(settings: LaunchSettings) -> None:
             setting="extender_url",
             hint="Keep one of them; a file may name several services.",
         )
-    if names and settings.platform in _PLACE_BY_THEMSELVES:
+    is_free = settings.platform == "slurm" and names_nodes(settings.slurm_arg)
+    if names and settings.platform in _PLACE_BY_THEMSELVES and not is_free:
+        engine, hint = _PLACE_BY_THEMSELVES[settings.platform]
         raise ConfigError(
             f"{settings.origin(names[0]).subject} is asked where agents run, and "
-            f"{_PLACE_BY_THEMSELVES[settings.platform]} places them by itself.",
+            f"{engine} places them by itself.",
             setting=names[0],
-            hint="Leave it out, and let the scheduler of the cluster ask the service.",
+            hint=hint,
         )
     for name in _OF_EXTENDER_URL:
         if settings.source_of(name).kind is SourceKind.FLAG and not settings.extender_url:
@@ -189,6 +261,42 @@ def _check_extender(settings: LaunchSettings) -> None:
             )
 
 
+def names_nodes(slurm_args: Iterable[str]) -> bool:
+    """Whether Slurm is told which nodes to give, so that the job may choose among them."""
+    keys = (text.partition("=")[0].strip().lstrip("-") for text in slurm_args)
+    return any(key in ("nodelist", "w") for key in keys)
+
+
+def _check_debugging(settings: LaunchSettings) -> None:
+    name = "pdb" if settings.pdb else "debug_rank"
+    if settings.debug_rank is None and not settings.pdb:
+        if settings.debugger != "pdb":
+            origin = settings.origin("debugger")
+            hint = "Add --debug-rank with the rank to look into."
+            raise _wrong("debugger", origin, "says nothing without --debug-rank", hint)
+        return
+    origin = settings.origin(name)
+    if settings.no_python or settings.run_path:
+        other = settings.origin("run_path" if settings.run_path else "no_python").subject
+        message = f"looks into Python scripts that we start ourselves, which {other} rules out"
+        raise _wrong(name, origin, message, "Leave one of them out.")
+    if settings.platform != "local":
+        message = f"needs a worker at this terminal, and those of {settings.platform} are elsewhere"
+        raise _wrong(name, origin, message, "Run it with --platform=local to look into it.")
+    _check_rank(settings)
+
+
+def _check_rank(settings: LaunchSettings) -> None:
+    least, most = parse_nnodes(settings.nnodes)
+    workers = parse_nproc_per_node(settings.nproc_per_node)
+    if settings.debug_rank is None or not isinstance(workers, int) or least != most:
+        return
+    if settings.debug_rank >= most * workers:
+        message = f"is {settings.debug_rank}, and the ranks go from 0 to {most * workers - 1}"
+        hint = "Ranks are counted over all nodes, from 0."
+        raise _wrong("debug_rank", settings.origin("debug_rank"), message, hint)
+
+
 def _option(name: str) -> Source:
     return Source(SourceKind.FLAG, SETTING[name].option)
 
@@ -197,11 +305,24 @@ def _wrong(name: str, origin: Source, what: str, hint: str) -> ConfigError:
     return ConfigError(f"{origin.subject} {what}.", setting=name, hint=hint)
 
 
-_PLACE_BY_THEMSELVES = {"kubernetes": "Kubernetes", "slurm": "Slurm"}
+_PLACE_BY_THEMSELVES = {
+    "kubernetes": (
+        "Kubernetes",
+        "Leave it out, and let the scheduler of the cluster ask the service.",
+    ),
+    "slurm": (
+        "Slurm",
+        "Leave it out, or name nodes with --slurm-arg=nodelist=… for the service to choose from.",
+    ),
+}
 _OF_EXTENDER_URL = (
     *("extender_timeout", "extender_verbs", "extender_ignorable"),
     *("extender_managed_resources", "extender_token_file", "extender_ca_file"),
 )
+LOG_PREFIX_NAMES = (
+    *("host", "node_rank", "rank", "global_rank", "local_rank", "role_name", "attempt"),
+)
+_MOST_RANKS = 1_000_000
 _ANY = float("inf")
 _RANGES = (
     ("max_restarts", 0, _ANY),
@@ -214,5 +335,8 @@ _RANGES = (
     ("hang_timeout", 0, _ANY),
     ("hang_start_grace", 0, _ANY),
     ("node_rank", 0, _ANY),
+    ("node_unit", 1, _ANY),
+    ("precheck_timeout", 1, _ANY),
+    ("debug_rank", 0, _ANY),
     ("master_port", 0, 65535),
 )

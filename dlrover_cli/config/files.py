@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from dlrover_cli.config.settings import SETTINGS, Setting
+from dlrover_cli.config.declaring import Setting
+from dlrover_cli.config.settings import SETTINGS
 from dlrover_cli.config.sources import Source, SourceKind
 from dlrover_cli.config.values import Value, read_toml
 from dlrover_cli.errors import ConfigError
@@ -31,8 +32,8 @@ class FileSettings:
 
 def read_config_file(directory: Path) -> FileSettings:
     """The settings that stand in a file of `directory`; none if there is no such file."""
-    own = _own_table(directory / OWN_FILE)
-    shared = _shared_table(directory / SHARED_FILE)
+    own = _own_document(directory / OWN_FILE)
+    shared = _shared_document(directory / SHARED_FILE)
     if own is not None and shared is not None:
         raise ConfigError(
             f"Both {OWN_FILE} and [tool.dlrover] of {SHARED_FILE} hold settings.",
@@ -40,15 +41,24 @@ def read_config_file(directory: Path) -> FileSettings:
             hint="Keep one of the two.",
         )
     if own is not None:
-        return _checked(own, OWN_FILE, "")
+        return _checked(own, OWN_FILE, ())
     if shared is not None:
-        return _checked(shared, SHARED_FILE, "tool.dlrover.")
+        return _checked(shared, SHARED_FILE, ("tool", "dlrover"))
     return FileSettings()
 
 
-def _own_table(path: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The table that holds the settings, and the text it stands in."""
+
+    table: Mapping[str, Any]
+    content: bytes
+
+
+def _own_document(path: Path) -> _Document | None:
     try:
-        return _parsed(path, path.read_bytes())
+        content = path.read_bytes()
+        return _Document(_parsed(path, content), content)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -59,7 +69,7 @@ def _own_table(path: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def _shared_table(path: Path) -> dict[str, Any] | None:
+def _shared_document(path: Path) -> _Document | None:
     try:
         content = path.read_bytes()
     except OSError:
@@ -77,7 +87,7 @@ def _shared_table(path: Path) -> dict[str, Any] | None:
             setting="",
             hint="Start it with a line [tool.dlrover].",
         )
-    return table
+    return _Document(table, content)
 
 
 def _parsed(path: Path, content: bytes) -> dict[str, Any]:
@@ -99,12 +109,16 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         ) from error
 
 
-def _checked(table: Mapping[str, object], file: str, prefix: str) -> FileSettings:
+def _checked(document: _Document, file: str, path: tuple[str, ...]) -> FileSettings:
+    from dlrover_cli.config.toml_lines import key_lines  # brings tomllib, as `_parsed` does
+
+    lines = key_lines(document.content.decode()) if document.table else {}
     values: dict[str, Value] = {}
     sources: dict[str, Source] = {}
     failover: Mapping[str, object] = {}
-    for written, value in table.items():
-        source = Source(SourceKind.FILE, f"{file}:{prefix}{written}")
+    for written, value in document.table.items():
+        key = (*path, written)
+        source = Source(SourceKind.FILE, f"{file}:{'.'.join(key)}", lines.get(key))
         if written == FAILOVER:
             failover = _failover_table(value, source)
             sources["failover_table"] = source

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from dlrover_cli.config.declaring import Setting
 from dlrover_cli.config.derive import check_settings
-from dlrover_cli.config.settings import SETTINGS, LaunchSettings, Setting
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.config.sources import Source, SourceKind
 from dlrover_cli.config.values import Value, read_text, read_toml, shown
 from dlrover_cli.errors import ConfigError
@@ -64,7 +65,7 @@ class _Property(Source):
 
 
 def _property(key: str, where: Callable[[str], str]) -> _Property:
-    return _Property(SourceKind.FILE, key, where(key))
+    return _Property(SourceKind.FILE, key, place=where(key))
 
 
 def _setting(key: str, source: _Property) -> Setting:
@@ -171,6 +172,10 @@ _BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS
 _IN_TOML = re.compile(r"\.toml(:\d+)?$", re.IGNORECASE)
 _ARGS_EXAMPLE = '["--epochs", "3"]'
 _TRY = "Try the launch first: dlrover-run --dry-run, with the same settings."
+_DEBUGGER = (
+    "needs a person at a terminal, and a submitted job has none",
+    "Run it in the foreground: dlrover-run, with the same settings.",
+)
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "dry_run": ("starts nothing, and a submitted job is there to run", _TRY),
     "json": ("is for --dry-run, and a submitted job is there to run", _TRY),
@@ -178,6 +183,9 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
         "asks on a terminal, and a submitted job has none",
         "Decide with failover_rules or dynamic_failover_extension instead.",
     ),
+    "debug_rank": _DEBUGGER,
+    "debugger": _DEBUGGER,
+    "pdb": _DEBUGGER,
     "failover": (
         "is a table of config files",
         "Put the rules into a file of their own, and name it in failover_rules.",

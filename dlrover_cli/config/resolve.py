@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.config.auto import with_what_follows
+from dlrover_cli.config.declaring import Setting
 from dlrover_cli.config.files import FileSettings, read_config_file
-from dlrover_cli.config.settings import SETTINGS, LaunchSettings, Setting
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.config.sources import DEFAULT, Source, SourceKind
 from dlrover_cli.config.values import read_text
 
@@ -24,13 +26,14 @@ def resolve_settings(
     sources: dict[str, Source] = dict(file.sources)
     for setting in SETTINGS:
         values[setting.name], sources[setting.name] = _resolved(setting, flags, environ, file)
-    return LaunchSettings(
+    settings = LaunchSettings(
         **values,
         training_script=str(flags["training_script"]),
         training_script_args=_texts(flags.get("training_script_args")),
         failover_table=file.failover_table,
         sources=sources,
     )
+    return with_what_follows(settings, environ)
 
 
 def _resolved(

@@ -6,42 +6,10 @@ The command line, the environment, the config file, the help page and the plan a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, field
 
+from dlrover_cli.config.declaring import Action, Option, Panel, Setting, declared, setting
 from dlrover_cli.config.sources import DEFAULT, Source, SourceKind
-
-
-class Panel(Enum):
-    """The sections of the help page, in reading order."""
-
-    WORKERS = "Workers"
-    SCRIPT = "Script"
-    RENDEZVOUS = "Rendezvous"
-    RESTARTS = "Restarts and shutdown"
-    LOGS = "Logs"
-    PLATFORM = "Platform"
-    SCHEDULING = "Scheduling"
-    FAILOVER = "Failover"
-    PLUGINS = "Plugins"
-    INSPECT = "Inspect"
-
-
-class Kind(Enum):
-    """What a value is; read off the field's type."""
-
-    TEXT = "text"
-    WHOLE = "whole"
-    NUMBER = "number"
-    FLAG = "flag"
-    TEXTS = "texts"
-
-
-def setting(default: Any, *, panel: Panel, about: str, **declaration: Any) -> Any:
-    """Declare one setting; what else can be said about it are the fields of `Setting`."""
-    metadata = {"setting": {"panel": panel, "about": about, **declaration}}
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +74,19 @@ class LaunchSettings:
         False,
         panel=Panel.WORKERS,
         about="Let every worker see its own GPU as device 0, with LOCAL_RANK=0.",
+    )
+
+    numa_affinity: bool = setting(
+        False,
+        panel=Panel.WORKERS,
+        about="DLRover's word for --numa-binding=node; no effect where there are no GPUs.",
+        torchrun=False,
+    )
+    auto_config: bool = setting(
+        False,
+        panel=Panel.WORKERS,
+        about="Nodes from NODE_NUM, a worker per GPU, and a check from four nodes on.",
+        torchrun=False,
     )
 
     # Script
@@ -179,6 +160,13 @@ class LaunchSettings:
         metavar="PORT",
         default_text="29500; a free port if there is one node",
     )
+    node_unit: int = setting(
+        1,
+        panel=Panel.RENDEZVOUS,
+        about="Nodes take part in multiples of so many; others wait as spares.",
+        metavar="N",
+        torchrun=False,
+    )
     local_addr: str | None = setting(
         None,
         panel=Panel.RENDEZVOUS,
@@ -220,6 +208,43 @@ class LaunchSettings:
         torchrun=False,
     )
 
+    # Check of the nodes
+    precheck: str = setting(
+        "0",
+        panel=Panel.CHECK,
+        about="Check the nodes before training: 1 for a short check, 2 for a longer one.",
+        metavar="LEVEL",
+        choices=("0", "1", "2"),
+        numeric=True,
+        torchrun=False,
+    )
+    network_check: bool = setting(
+        False,
+        panel=Panel.CHECK,
+        about="Check the nodes before every start of workers, restarts too.",
+        torchrun=False,
+    )
+    comm_perf_test: bool = setting(
+        False,
+        panel=Panel.CHECK,
+        about="Check the nodes, and print the bandwidth of an all-reduce of them all.",
+        torchrun=False,
+    )
+    exclude_straggler: bool = setting(
+        False,
+        panel=Panel.CHECK,
+        about="Train without nodes that the check finds slow, if enough are left.",
+        torchrun=False,
+    )
+    precheck_timeout: float = setting(
+        120.0,
+        panel=Panel.CHECK,
+        about="What each stage of the check may take; who takes longer is faulty.",
+        metavar="SECONDS",
+        torchrun=False,
+        env=("DLROVER_PRECHECK_TIMEOUT", "NETWORK_CHECK_TIMEOUT"),
+    )
+
     # Logs
     log_dir: str | None = setting(
         None,
@@ -253,6 +278,23 @@ class LaunchSettings:
         metavar="RANK,...",
         default_text="all",
         numeric=True,
+    )
+    ranks_filter: str = setting(
+        "",
+        panel=Panel.LOGS,
+        about="Show only these global ranks on the console, such as 0,8-15.",
+        metavar="RANK,...",
+        default_text="all",
+        torchrun=False,
+        numeric=True,
+    )
+    log_prefix: str | None = setting(
+        None,
+        panel=Panel.LOGS,
+        about="What stands before each line on the console, such as '${host}.${rank}: '.",
+        metavar="TEMPLATE",
+        default_text="nothing; before teed lines as torchrun has it",
+        torchrun=False,
     )
     duplicate_stdout_filters: tuple[str, ...] = setting(
         (),
@@ -292,8 +334,9 @@ class LaunchSettings:
     metrics_handler: tuple[str, ...] = setting(
         (),
         panel=Panel.PLUGINS,
-        about="Your metrics handler; repeat the option for more than one.",
-        metavar="MODULE::CLASS",
+        about="Where metrics go: console, jsonl, prometheus, otel, or a handler of yours.",
+        metavar="NAME|MODULE::CLASS",
+        suggestions=("console", "jsonl", "otel", "prometheus"),
         torchrun=False,
         repeatable=True,
     )
@@ -516,6 +559,58 @@ class LaunchSettings:
         metavar="FILE",
         torchrun=False,
     )
+    debug_rank: int | None = setting(
+        None,
+        panel=Panel.INSPECT,
+        about="Give this global rank the terminal: its breakpoint() opens a debugger.",
+        metavar="RANK",
+        default_text="none",
+        torchrun=False,
+    )
+    debugger: str = setting(
+        "pdb",
+        panel=Panel.INSPECT,
+        about="For --debug-rank: pdb in the terminal, or debugpy for an IDE.",
+        metavar="NAME",
+        choices=("pdb", "debugpy"),
+        torchrun=False,
+    )
+    pdb: bool = setting(
+        False,
+        panel=Panel.INSPECT,
+        about="Open pdb in the rank that fails first, before anything is stopped.",
+        torchrun=False,
+    )
+    quiet: bool = setting(
+        False,
+        panel=Panel.INSPECT,
+        about="No narration and no status line: of the launcher, errors and the verdict alone.",
+        torchrun=False,
+    )
+    notify: tuple[str, ...] = setting(
+        (),
+        panel=Panel.INSPECT,
+        about="Send events of the run to this address; @FILE holds one that is secret.",
+        metavar="URL|@FILE",
+        torchrun=False,
+        repeatable=True,
+        whole=True,
+    )
+    notify_on: str = setting(
+        "",
+        panel=Panel.INSPECT,
+        about="Which events --notify sends, such as failure,run_finished; or all.",
+        metavar="KIND,...",
+        default_text="failures, decisions, lost nodes, start and end",
+        torchrun=False,
+    )
+    notify_secret_file: str = setting(
+        "",
+        panel=Panel.INSPECT,
+        about="The key that --notify signs with.",
+        metavar="FILE",
+        torchrun=False,
+    )
     compat: str = setting(
         "none",
         panel=Panel.INSPECT,
@@ -541,107 +636,12 @@ class LaunchSettings:
         return source if source.where else Source(SourceKind.DEFAULT, SETTING[name].option)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The declaration of one setting, as the readers and the help page see it."""
-
-    name: str
-    kind: Kind
-    default: Any
-    panel: Panel
-    about: str
-    option: str
-    """The long option in its shown spelling, `--nproc-per-node`."""
-    env: tuple[str, ...]
-    """The variables that are read, the strongest first."""
-    torchrun: bool = True
-    short: str | None = None
-    metavar: str = ""
-    choices: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    """Offered by completion, not enforced."""
-    default_text: str = ""
-    """Stands for the default on the help page."""
-    numeric: bool = False
-    """A text that may be a plain number in a config file."""
-    repeatable: bool = False
-    """Adds up when repeated, where the last one wins otherwise."""
-    whole: bool = False
-    """A repeatable one that is not split at commas."""
-
-    @property
-    def key(self) -> str:
-        """The name in a config file, `nproc_per_node`."""
-        return self.option.removeprefix("--").replace("-", "_")
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """All option strings: with dashes first, with underscores, short."""
-        return _spellings(self.option, self.short)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """An option that answers at once instead of setting something."""
-
-    option: str
-    about: str
-    short: str | None = None
-    torchrun: bool = False
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        return _spellings(self.option, self.short)
-
-
 ACTIONS = (
     Action(option="--help", short="-h", torchrun=True, about="Show this page."),
     Action(option="--version", about="Show the version."),
     Action(option="--install-completion", about="Install completion for the current shell."),
     Action(option="--show-completion", about="Print the completion script instead."),
 )
-
-
-def _declared() -> tuple[Setting, ...]:
-    declared = []
-    for each in fields(LaunchSettings):
-        if "setting" not in each.metadata:
-            continue
-        declaration = dict(each.metadata["setting"])
-        key = declaration.pop("option", each.name)
-        env = [f"DLROVER_{key.upper()}"]
-        if declaration.get("torchrun", True):
-            env.append(f"PET_{each.name.upper()}")
-        declaration.setdefault("env", tuple(env))
-        declared.append(
-            Setting(
-                name=each.name,
-                kind=_KINDS[each.type],
-                default=each.default,
-                option="--" + key.replace("_", "-"),
-                **declaration,
-            )
-        )
-    return tuple(declared)
-
-
-_KINDS: Mapping[Any, Kind] = {
-    str: Kind.TEXT,
-    str | None: Kind.TEXT,
-    int: Kind.WHOLE,
-    int | None: Kind.WHOLE,
-    float: Kind.NUMBER,
-    bool: Kind.FLAG,
-    tuple[str, ...]: Kind.TEXTS,
-}
-
-
-def _spellings(option: str, short: str | None) -> tuple[str, ...]:
-    underscored = "--" + option[2:].replace("-", "_")
-    return tuple(dict.fromkeys(name for name in (option, underscored, short) if name))
-
-
-SETTINGS: tuple[Setting, ...] = _declared()
+SETTINGS: tuple[Setting, ...] = declared(LaunchSettings)
 SETTING: Mapping[str, Setting] = {each.name: each for each in SETTINGS}
-Option = Setting | Action
 OPTIONS: tuple[Option, ...] = (*SETTINGS, *ACTIONS)

@@ -1,7 +1,7 @@
 """Where a setting's value came from, so that every message and every plan can say it."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -21,16 +21,18 @@ class Source:
 
     kind: SourceKind
     where: str = ""
+    line: int | None = field(default=None, compare=False)
+    """On which line of a file, counted from 1, if that is known."""
 
     def __str__(self) -> str:
         return self.where or self.kind.value
 
     @property
     def subject(self) -> str:
-        """The words that start a sentence about the value, such as `nnodes in dlrover.toml`."""
+        """The words that start a sentence about the value, such as `dlrover.toml:3: nnodes`."""
         if self.kind is SourceKind.FILE:
             file, _, key = self.where.partition(":")
-            return f"{key} in {file}"
+            return f"{key} in {file}" if self.line is None else f"{file}:{self.line}: {key}"
         return self.where
 
     def example(self, value: str) -> str:

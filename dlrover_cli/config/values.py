@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from dlrover_cli.config.settings import Kind, Setting
+from dlrover_cli.config.declaring import Kind, Setting
 from dlrover_cli.config.sources import Source
 from dlrover_cli.errors import ConfigError
 

@@ -1,7 +1,7 @@
 """Who decides when a submitted run may start: the hook for a scheduler, which jobs know nothing of.
 
-A submission that has an `Admittance` gets runners that have a `Gate`. Without one a run starts as
-soon as those that it comes after have ended.
+A submission that has an `Admittance` gets runners that have a `Gate`, but for jobs that ask by
+themselves. Without one a run starts as soon as those that it comes after have ended.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,11 @@ class Admittance(Protocol):
         """What the runner needs to make it; kept in ``job.json``."""
         ...
 
-    def check(self, config: BaseJobConfig, place: str) -> None:
-        """Raise UsageError if this job could never be let in; ``place`` is where it is written."""
+    def admit(self, config: BaseJobConfig, place: str) -> bool:
+        """Whether its run waits at a gate; else the job asks by itself, as its config then says.
+
+        Raises UsageError if this job could never be let in; ``place`` is where it is written.
+        """
         ...
 
 

@@ -72,7 +72,7 @@ def _refuse_if_waited_for(row: RunRow, ledger: Ledger) -> None:
 
 
 def _pay_what_is_owed(files: RunFiles, ledger: Ledger, on_problem: Callable[[str], None]) -> None:
-    with RunRecord.open(files, ledger, on_problem) as record:
+    with RunRecord.reopen(files, ledger, on_problem) as record:
         if record.document.plugin is None:  # a run in the foreground has nothing elsewhere
             return
         loaded = load_what_was_started(files, record.document, record.story)

@@ -1,5 +1,6 @@
 """A YAML or TOML file as plain values, and the words for what is wrong somewhere in it."""
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -38,8 +39,13 @@ class Document:
         return UsageError(f"{self.place(*keys)}: {what}", hint=hint)
 
     def example(self, key: str, value: str) -> str:
-        """How a key is written in this kind of file; `value` is the same in both."""
-        return f"{key} = {value}" if is_toml(self.path) else f"{key}: {value}"
+        """How a key is written in this kind of file; `value` is as YAML has it."""
+        if not is_toml(self.path):
+            return f"{key}: {value}"
+        # Only to complain.
+        import yaml
+
+        return f"{key} = {_in_toml(yaml.safe_load(value))}"
 
 
 def read_document(path: Path) -> Document:
@@ -110,6 +116,16 @@ def _toml(path: Path, text: str) -> tuple[Any, Mapping[Keys, int]]:
         return value, toml_lines.key_lines(text)
     except (ValueError, IndexError, RecursionError):
         return value, {}  # a complaint without its line is better than none
+
+
+def _in_toml(value: Any) -> str:
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{key} = {_in_toml(item)}' for key, item in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_in_toml, value))}]"
+        case _:
+            return json.dumps(value)
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from dlrover_cli.errors import LaunchError
 from dlrover_cli.jobs.journal import Bookmark, read_on, read_story
 from dlrover_cli.jobs.ledger import Ledger, UnknownRun, may_live, say_on_stderr
 from dlrover_cli.jobs.ledger_file import LedgerBroken, LedgerError
-from dlrover_cli.jobs.ledger_rows import row_of
+from dlrover_cli.jobs.ledger_rows import document_of, row_of
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
 from dlrover_cli.jobs.sizes import size_of
@@ -109,16 +109,17 @@ def _adopt(ledger: Ledger, state: Path, run_ids: Sequence[str]) -> None:
 def _discard_if_left(files: RunFiles, story: Story) -> None:
     """Take away what a submitter has left that was killed before its runs existed."""
     makers = _known(story.submitter, story.owner)
-    if any(map(may_live, makers)) or not (makers or _is_old_and_empty(files.path)):
+    if any(map(may_live, makers)) or not (makers or _is_old_and_wordless(files.path)):
         return
     if not files.job.exists():  # and from now on nobody is left who could let it exist
         discard(files)
 
 
-def _is_old_and_empty(directory: Path) -> bool:
+def _is_old_and_wordless(directory: Path) -> bool:
     """Of a submitter that was killed before its first word."""
     with suppress(OSError):
-        return not os.listdir(directory) and time.time() - os.stat(directory).st_mtime > 60
+        is_old = time.time() - os.stat(directory).st_mtime > 60
+        return is_old and not any(entry.stat().st_size for entry in os.scandir(directory))
     return False
 
 
@@ -138,10 +139,12 @@ def _catch_up(
         story = _read_on(files, ledger, bookmarks.get(row.run_id))
         if story is None:
             continue
-        if story.steps > row.steps and (document := _document(files)):
+        is_lost = is_abandoned(story, row.submitted, now())
+        if is_lost or story.steps > row.steps:
+            document = _document(files) or document_of(row)
             ledger.keep(row_of(document, story, files.path))
-        if is_abandoned(story, row.submitted, now()):
-            story = _lost(files, ledger, on_problem, now) or story
+            if is_lost:
+                story = _lost(files, document, ledger, on_problem, now)
         stories[row.run_id] = story
     _settle(ledger, state, stories)
 
@@ -188,13 +191,11 @@ def _read_on(files: RunFiles, ledger: Ledger, text: str | None) -> Story | None:
 
 def _lost(
     files: RunFiles,
+    document: JobDocument,
     ledger: Ledger,
     on_problem: Callable[[str], None],
     now: Callable[[], float],
-) -> Story | None:
-    document = _document(files)
-    if document is None:
-        return None
+) -> Story:
     with RunRecord(files, ledger, document, on_problem) as record:
         record.move(
             RunState.LOST,

@@ -5,6 +5,7 @@ the job's plugin to know.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -47,7 +48,7 @@ def read_entry(document: Document, name: str) -> JobEntry:
     if _NAME.fullmatch(name) is None:
         raise document.wrong(
             (name,),
-            f"a job cannot be called {name!r}",
+            f"a job cannot be called {name!r}{_odd_letter(name)}",
             "Use letters, digits, '.', '_' and '-', begin with a letter or a digit, "
             "and stay within 64 characters.",
         )
@@ -69,6 +70,14 @@ def read_entry(document: Document, name: str) -> JobEntry:
         values=values,
         document=document,
     )
+
+
+def _odd_letter(name: str) -> str:
+    """Some letters look like others."""
+    odd = next((each for each in name if not each.isascii() and each.isprintable()), None)
+    if odd is None:
+        return ""
+    return f": {odd!r} is {unicodedata.name(odd, f'U+{ord(odd):04X}')}"
 
 
 def _table(document: Document, name: str) -> Mapping[str, Any]:
@@ -98,7 +107,7 @@ def _no_engine(document: Document, name: str, table: Mapping[str, Any]) -> Usage
     near = get_close_matches("engine", unknown, n=1)
     hint = f"Add {document.example('engine', 'torch')}"
     if near:
-        hint = f"Did you mean 'engine' where it says {near[0]!r}?"
+        hint = f"Did you mean 'engine' where it says {near[0]!r}{_odd_letter(near[0])}?"
     return document.wrong((name, *near), f"job {name!r} has no engine", hint)
 
 

@@ -105,9 +105,16 @@ def _opened(path: Path) -> "Connection":
         with _kept_in_place(path):
             if path.exists():
                 _make_private(path.parent, 0o700)
+                _refuse_other_kinds(path)
                 _make_private(path, 0o600)
                 return _connected(path)
         return _made(path)
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    if not path.is_file():
+        what = "a directory" if path.is_dir() else "no regular file"
+        raise LedgerBroken(f"the ledger {path} is broken (it is {what})")
 
 
 def _made(path: Path) -> "Connection":
@@ -143,6 +150,7 @@ def _is_sound(path: Path) -> bool:
     if not path.exists():
         return True  # gone already; whoever needs it makes a new one
     try:
+        _refuse_other_kinds(path)
         with making_sentences(path), closing(_connected(path)) as connection:
             connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs LIMIT 0")
             return connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]

@@ -68,6 +68,24 @@ def row_of(document: JobDocument, story: Story, directory: Path) -> RunRow:
     )
 
 
+def document_of(row: RunRow) -> JobDocument:
+    """What is still known of a run whose job.json cannot be read any more."""
+    return JobDocument(
+        run_id=row.run_id,
+        name=row.name,
+        platform=row.platform,
+        engine=row.engine,
+        submission=row.submission,
+        submitted=row.submitted,
+        host="",
+        cwd="",
+        version="",
+        after=row.after,
+        queue=row.queue,
+        priority=row.priority,
+    )
+
+
 def to_columns(row: RunRow) -> dict[str, Any]:
     values = {name: _storable(getattr(row, name)) for name in COLUMNS}
     return values | {

@@ -35,6 +35,7 @@ from dlrover_cli.jobs.stop_requests import (
     StopRequests,
     read_stop_request,
 )
+from dlrover_cli.words import moment
 
 _PAUSE = 1.0
 """Between two questions to a handler that does not wait for its job's end, but looks for it."""
@@ -98,6 +99,8 @@ class Life:
     def _repeat(self, schedule: Schedule) -> None:
         """Ends only by a request to stop. A run that fails does not keep the next from its turn."""
         due = schedule.first(time.time())
+        if due > time.time():
+            self._record.wait(f"next at {moment(due)}")
         while True:
             with self._stops.interrupting():
                 _sleep_until(due)
@@ -112,7 +115,7 @@ class Life:
             self._record.move(RunState.STOPPING, reason=f"run {number} of it is over")
             self._record.move(
                 RunState.PENDING,
-                reason=f"next at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(due))}",
+                reason=f"next at {moment(due)}",
                 exit_code=result.exit_code,
             )
             self._job.job_context.occurrence += 1

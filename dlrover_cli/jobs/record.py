@@ -12,11 +12,12 @@ from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import DlroverError, LaunchError
 from dlrover_cli.jobs.journal import LifeJournal
 from dlrover_cli.jobs.ledger import Ledger, RowIsBehind, UnknownRun, may_live
-from dlrover_cli.jobs.ledger_rows import RunRow, row_of
+from dlrover_cli.jobs.ledger_rows import RunRow, document_of, row_of
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles, read_job_document
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import write_json_atomically
+from dlrover_cli.words import bounded
 
 
 class RunRecord:
@@ -71,6 +72,15 @@ class RunRecord:
         record._in_ledger(lambda ledger: ledger.keep(record.row))
         return record
 
+    @classmethod
+    def reopen(cls, files: RunFiles, ledger: Ledger, on_problem: Callable[[str], None]) -> Self:
+        """As `open`; if its job.json cannot be read, what the ledger knows has to do."""
+        try:
+            return cls.open(files, ledger, on_problem)
+        except LaunchError as error:
+            on_problem(f"{error.message}; what the ledger knows of the run has to do")
+        return cls(files, ledger, document_of(ledger.row(files.run_id)), on_problem)
+
     @property
     def story(self) -> Story:
         """As it was when this process last looked or wrote."""
@@ -110,7 +120,7 @@ class RunRecord:
             self._journal.append(
                 "state",
                 **{"from": before.state.value, "to": to.value},
-                reason=reason,
+                reason=bounded(reason),
                 exit_code=exit_code,
             )
             row = self.row

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from dlrover_cli.contracts.documents import Document
 from dlrover_cli.errors import LaunchError, UsageError
+from dlrover_cli.jobs.story import LATEST
 
 SCHEMA_VERSION = 1
 
@@ -117,7 +118,7 @@ class JobDocument:
             version=document.text("version"),
             after=tuple(map(str, document.items("after"))),
             queue=document.optional_text("queue"),
-            priority=document.integer("priority", default=0),
+            priority=_priority(document, where),
             plugin=None if data.get("plugin") is None else document.mapping("plugin"),
             job=data.get("job"),
             argv=None if argv is None else tuple(map(str, document.items("argv"))),
@@ -137,8 +138,17 @@ def read_job_document(path: Path) -> JobDocument:
         raise LaunchError(f"{path} is no JSON document: {error}") from error
 
 
+def _priority(document: Document, where: str) -> int:
+    priority = document.integer("priority", default=0)
+    if abs(priority) >= 1 << 63:
+        raise UsageError(f"{where} has a 'priority' that the ledger cannot hold: {priority}")
+    return priority
+
+
 def _number(data: Mapping[Any, Any], key: str, where: str) -> float:
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{where} has a {key!r} that must be a number and is {value!r}")
+    if not abs(value) < LATEST:
+        raise UsageError(f"{where} has a {key!r} that is no time: {value!r}")
     return float(value)

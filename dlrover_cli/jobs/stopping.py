@@ -59,7 +59,7 @@ def _stop(
     wait: bool,
     on_problem: Callable[[str], None],
 ) -> None:
-    with RunRecord.open(files, ledger, on_problem) as record:
+    with RunRecord.reopen(files, ledger, on_problem) as record:
         _refuse_other_hosts(record)
         try:
             write_stop_request(files, grace)
@@ -99,7 +99,9 @@ def _is_asked(story: Story) -> bool:
         return False
     if story.is_taken_over:
         return story.owner.is_alive()
-    return story.owner.signal(signal.SIGTERM)
+    is_there = story.owner.signal(signal.SIGTERM)
+    story.owner.signal(signal.SIGCONT)  # one that somebody has suspended could not react
+    return is_there
 
 
 def _stop_in_its_place(

@@ -11,6 +11,9 @@ from typing import Any
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
+LATEST = 1e11
+"""No clock shows a time so late; no date could be shown for what a damaged file may hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Story:
@@ -44,8 +47,8 @@ class Story:
     def after(self, event: Mapping[str, Any]) -> "Story":
         """The story with one more event; as it is if the event is none of its steps."""
         try:
-            told = self._told(event["kind"], event["data"], float(event["time"]))
-        except (AttributeError, KeyError, TypeError, ValueError):
+            told = self._told(event["kind"], event["data"], _moment(event["time"]))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return self  # written by another version, or by nobody who should have
         return self if told is None else replace(told, steps=self.steps + 1)
 
@@ -58,11 +61,10 @@ class Story:
                 owner = ProcessIdentity.from_json(data["owner"])
                 return replace(self, owner=owner, is_taken_over=self.state is RunState.LOST)
             case "state":
-                code = data.get("exit_code")
                 return self.moved(
                     RunState(data["to"]),
                     str(data.get("reason") or ""),
-                    None if code is None else int(code),
+                    _exit_code(data.get("exit_code")),
                     at,
                 )
             case "waiting":
@@ -97,6 +99,19 @@ def times_of(to: RunState, at: float, started: float | None) -> tuple[float | No
     if to is RunState.STARTING:
         return at, None
     return started, at if to.is_over else None
+
+
+def _moment(value: Any) -> float:
+    moment = float(value)
+    if not abs(moment) < LATEST:
+        raise ValueError(f"{value!r} is no time")
+    return moment
+
+
+def _exit_code(value: Any) -> int | None:
+    if value is not None and not abs(int(value)) < 1 << 32:
+        raise ValueError(f"{value!r} is no exit code")
+    return None if value is None else int(value)
 
 
 def _process(data: Any) -> ProcessIdentity | None:

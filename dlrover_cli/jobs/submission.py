@@ -66,6 +66,8 @@ class _Planned:
     entry: JobEntry
     source: PluginSource
     job: BaseJob
+    waits_at_gate: bool
+    honours_queue: bool
 
 
 def submit(
@@ -79,11 +81,10 @@ def submit(
     ``admittance`` decides when each may start; without it nothing but ``after`` does.
     """
     job_file = read_job_file(path)
-    planned = [_plan(entry, job_file) for entry in job_file.jobs]
-    if admittance is not None:
-        for each in planned:
-            admittance.check(each.job.job_config, each.entry.where())
+    planned = [_plan(entry, job_file, admittance) for entry in job_file.jobs]
     _refuse_to_wait_for_ever(planned)
+    for each in planned if admittance is None else ():
+        _tell_of_unused_queue(each, on_problem)
     state = state_directory(environ)
     submission_id = secrets.token_hex(4)
     try:
@@ -92,8 +93,9 @@ def submit(
             claimed(state, len(planned)) as files,
         ):
             documents = _documents(planned, files, submission_id, admittance)
-            module = RUNNER if admittance is None else admittance.runner
-            _begin(documents, files, ledger, environ, on_problem, module)
+            gated = RUNNER if admittance is None else admittance.runner
+            modules = [gated if each.waits_at_gate else RUNNER for each in planned]
+            _begin(documents, files, ledger, environ, on_problem, modules)
     except OSError as error:
         raise LaunchError(
             f"the runs cannot be kept under {state}: {error.strerror}",
@@ -105,7 +107,7 @@ def submit(
     )
 
 
-def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
+def _plan(entry: JobEntry, job_file: JobFile, admittance: Admittance | None) -> _Planned:
     plugin, source = _plugin_of(entry, job_file)
     config = make_config(entry, plugin.job_config_type())
     if config.periodic_config is not None and not plugin.honours_periodic_config:
@@ -114,9 +116,17 @@ def _plan(entry: JobEntry, job_file: JobFile) -> _Planned:
             "periodically",
             hint="take periodic_config out, and let a scheduler of that platform submit the job",
         )
+    waits_at_gate = admittance is not None and admittance.admit(config, entry.where())
     job = _generated(plugin, entry, make_sub_graph(entry, config), job_file)
     check_round_trip(job, f"the job {entry.name!r}")
-    return _Planned(entry, source, job)
+    return _Planned(entry, source, job, waits_at_gate, plugin.honours_queue)
+
+
+def _tell_of_unused_queue(planned: _Planned, on_problem: Callable[[str], None]) -> None:
+    queue = planned.job.job_config.queue
+    if queue is not None and not planned.honours_queue:
+        place = planned.entry.where("queue")
+        on_problem(f"{place}: without --extender, the job does not wait in queue {queue!r}")
 
 
 def _plugin_of(entry: JobEntry, job_file: JobFile) -> tuple[AbstractJobPlugin, PluginSource]:
@@ -206,7 +216,7 @@ def _document(
         priority=config.priority,
         plugin=planned.source.to_json(),
         job=encode(job, f"the job {entry.name!r}"),
-        admission=None if admittance is None else admittance.file,
+        admission=admittance.file if admittance and planned.waits_at_gate else None,
     )
 
 
@@ -216,12 +226,12 @@ def _begin(
     ledger: Ledger,
     environ: Mapping[str, str],
     on_problem: Callable[[str], None],
-    module: str,
+    modules: Sequence[str],
 ) -> None:
     """Start the runners, make the runs exist, and let the runners go, by closing their pipes."""
     runners: list[subprocess.Popen[bytes]] = []
     try:
-        for document, each in zip(documents, files, strict=True):
+        for document, each, module in zip(documents, files, modules, strict=True):
             stage(each, document)
             runners.append(_spawn(each, files[0], environ, module))
             tell(each, "owned", owner=ProcessIdentity.of(runners[-1].pid))

@@ -13,6 +13,7 @@ from torch.distributed.launcher.api import LaunchConfig as TorchLaunchConfig
 from dlrover_cli.launch.advisers import Advisers
 from dlrover_cli.launch.compose import run_agent
 from dlrover_cli.launch.config import LaunchConfig
+from dlrover_cli.launch.notifying import notify_of
 from dlrover_cli.launch.outcome import RunReport, reporting
 from dlrover_cli.launch.script import name_of_script
 from dlrover_cli.launch.session import open_session
@@ -40,7 +41,8 @@ class elastic_launch:  # noqa: N801 - torch's name for it
             name = getattr(self._entrypoint, "__name__", None) or name_of_script(
                 str(self._entrypoint)
             )
-            session = open_session(report, os.environ, _log.warning, sys.argv, name)
+            notify = notify_of(self._config)
+            session = open_session(report, os.environ, _log.warning, name, notify=notify)
             os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
             roots = (Path.cwd(),)
             try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig as TorchLaunchConfig
 
+from dlrover_cli.agent.debugging import Debugging
+
 
 @dataclass
 class LaunchConfig(TorchLaunchConfig):
@@ -32,6 +34,17 @@ class LaunchConfig(TorchLaunchConfig):
     hang_timeout: float = 0.0
     hang_start_grace: float = 600.0
     interactive: bool = False
+    notify: tuple[str, ...] = ()
+    notify_on: str = ""
+    notify_secret_file: str = ""
+    log_prefix: str | None = None
+    ranks_filter: frozenset[int] | None = None
+    precheck: int = 0
+    network_check: bool = False
+    comm_perf_test: bool = False
+    exclude_straggler: bool = False
+    precheck_timeout: float = 120.0
+    debugging: Debugging = field(default_factory=Debugging)
 
     def __post_init__(self) -> None:
         self.logs_in_run_directory = self.logs_specs is None

@@ -3,7 +3,8 @@
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from dlrover_cli.agent.ending import Ending
-from dlrover_cli.exit_codes import from_worker
+from dlrover_cli.errors import DlroverError
+from dlrover_cli.exit_codes import ExitCode, from_worker
 
 
 class JobFailed(ChildFailedError):
@@ -21,7 +22,20 @@ class JobFailed(ChildFailedError):
         return from_worker(self.get_first_failure()[1].exitcode)
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
-        root = self.ending.failure.root_cause
+        failure = self.ending.failure
+        root = None if failure is None else failure.root_cause
         if root is not None and root.global_rank in self.failures:
             return root.global_rank, self.failures[root.global_rank]
         return super().get_first_failure()
+
+
+class EndedOnRequest(DlroverError):
+    """Nothing failed: somebody wanted the job, or this node's part in it, to end."""
+
+    is_told = True
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.decision.reason)
+        self.ending = ending
+        code = ending.decision.exit_code
+        self.exit_code = ExitCode.FAILURE if code is None else code

@@ -14,16 +14,19 @@ from dlrover_cli.config.derive import (
     parse_local_ranks_filter,
     parse_nnodes,
     parse_nproc_per_node,
+    parse_ranks_filter,
     parse_rdzv_conf,
     parse_std,
 )
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.launch.config import LaunchConfig
+from dlrover_cli.launch.debugging import debugging_of
 from dlrover_cli.launch.logs import AttemptLogsSpecs
 from dlrover_cli.plugins.construct import construct
 from dlrover_cli.plugins.entry_points import LOGS_SPECS_GROUP, resolve_entry_point
 from dlrover_cli.plugins.reference import Found, check_class
+from dlrover_cli.rendezvous.loading import OUR_BACKEND
 
 _STATIC_PORT = 29500
 
@@ -35,6 +38,13 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
         parse_rdzv_conf(settings.rdzv_conf, settings.origin("rdzv_conf"))
     )
     local = is_local(settings, max_nodes)
+    if settings.exclude_straggler and not is_checked(settings):
+        say(
+            f"{settings.origin('exclude_straggler').subject} has no effect without a check; "
+            "--precheck=1 makes one"
+        )
+    if settings.node_unit > 1 and settings.rdzv_backend == OUR_BACKEND and not local:
+        conf.setdefault("node_unit", settings.node_unit)
     backend, endpoint = settings.rdzv_backend, settings.rdzv_endpoint
     if local:
         _check_alone(settings, min_nodes)
@@ -58,7 +68,7 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
         log_line_prefix_template=os.environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
         local_addr=settings.local_addr,
         event_log_handler=settings.event_log_handler,
-        numa_options=_numa_options(settings),
+        numa_options=_numa_options(settings, say),
         signals_to_handle=settings.signals_to_handle,
         duplicate_stdout_filters=list(settings.duplicate_stdout_filters),
         duplicate_stderr_filters=list(settings.duplicate_stderr_filters),
@@ -79,7 +89,20 @@ def config_of(settings: LaunchSettings, run_logs: Path, say: Callable[[str], Non
         hang_timeout=settings.hang_timeout,
         hang_start_grace=settings.hang_start_grace,
         interactive=settings.interactive,
+        log_prefix=settings.log_prefix,
+        ranks_filter=parse_ranks_filter(settings.ranks_filter, settings.origin("ranks_filter")),
+        precheck=int(settings.precheck),
+        network_check=settings.network_check,
+        comm_perf_test=settings.comm_perf_test,
+        exclude_straggler=settings.exclude_straggler,
+        precheck_timeout=settings.precheck_timeout,
+        debugging=debugging_of(settings),
     )
+
+
+def is_checked(settings: LaunchSettings) -> bool:
+    """Whether the nodes are checked before workers start."""
+    return settings.precheck != "0" or settings.network_check or settings.comm_perf_test
 
 
 def is_local(settings: LaunchSettings, max_nodes: int) -> bool:
@@ -206,13 +229,19 @@ def _std(text: str, settings: LaunchSettings, name: str) -> Std | dict[int, Std]
     return {rank: Std(streams) for rank, streams in value.items()}
 
 
-def _numa_options(settings: LaunchSettings) -> Any:
+def _numa_options(settings: LaunchSettings, say: Callable[[str], None]) -> Any:
     if settings.numa_binding is None:
         return None
     from torch import cuda
     from torch.numa.binding import AffinityMode, NumaOptions
 
     if not cuda.is_available():
+        if settings.numa_affinity:
+            say(
+                f"{settings.origin('numa_affinity').subject}: workers are bound to no CPUs, since "
+                "torch sees no GPU here"
+            )
+            return None
         raise ConfigError(
             f"{settings.origin('numa_binding').subject} binds each worker to the CPUs close to its "
             "GPU, and torch sees no GPU here",

@@ -31,6 +31,7 @@ def interruptible(signals: Iterable[signal.Signals]) -> Iterator[Callable[[], No
 
     What is being imported may swallow the exception: torch tries numpy in C++ and goes on without.
     The block gets a function that raises such a signal again, to be called when imports are over.
+    Or it makes another one of it, which counts as the signal, too.
 
     Ignored signals, and those that somebody else handles, stay so. Outside the main thread handlers
     cannot be installed and this does nothing.
@@ -52,10 +53,12 @@ def interruptible(signals: Iterable[signal.Signals]) -> Iterator[Callable[[], No
         signal.signal(signum, note_and_raise)
     try:
         yield raise_swallowed
-    except _Signalled as caught:
-        if ours[caught.sigval] is _PYTHONS_CTRL_C:
+    except BaseException:
+        if not arrived:
+            raise
+        if ours[arrived[0]] is _PYTHONS_CTRL_C:
             raise KeyboardInterrupt from None
-        raise Interrupted(caught.sigval) from None
+        raise Interrupted(arrived[0]) from None
     finally:
         for signum, how in ours.items():
             signal.signal(signum, how)
@@ -66,4 +69,3 @@ class _Signalled(KeyboardInterrupt):
 
     def __init__(self, signum: signal.Signals) -> None:
         super().__init__(f"the launcher received {signum.name}")
-        self.sigval = signum

@@ -84,7 +84,8 @@ class RunReport:
             if verdict is not None:
                 document["strategy"] = verdict.strategy.value
                 document["decided_by"] = verdict.decided_by
-            document["failure"] = self.ending.failure.to_json()
+            if self.ending.failure is not None:
+                document["failure"] = self.ending.failure.to_json()
         if (told := self.verdict) is not None:
             document["verdict"] = told.to_json()
         return document
@@ -92,16 +93,16 @@ class RunReport:
     @property
     def verdict(self) -> "Verdict | None":
         """What a person has to know of the failure that ended the run."""
-        if self.ending is None or self.run_directory is None:
+        if self.ending is None or self.ending.failure is None or self.run_directory is None:
             return None
         from dlrover_cli.launch.verdicts import verdict_of
 
-        return verdict_of(self.ending, self.run_directory, self.started)
+        return verdict_of(self.ending, self.ending.failure, self.run_directory, self.started)
 
     def _reason(self, error: BaseException | None) -> str:
         if error is None:
             return "every worker succeeded"
-        if self.ending is not None:
+        if self.ending is not None and self.ending.failure is not None:
             from dlrover_cli.agent.facts import describe_end
             from dlrover_cli.agent.narration import reason_of
 

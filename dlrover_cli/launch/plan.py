@@ -10,6 +10,7 @@ from dlrover_cli.config.derive import check_settings
 from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.config.sources import Source
 from dlrover_cli.launch.advisers import Advisers
+from dlrover_cli.launch.notifying import notify_of, shown_value
 from dlrover_cli.launch.script import check_script, entry_point_of, plugin_roots
 from dlrover_cli.launch.torchrun import check_compat, torchrun_arguments
 from dlrover_cli.launch.worker_start import plan_worker_start
@@ -66,6 +67,7 @@ def make_plan(settings: LaunchSettings) -> Plan:
     """Resolve everything that can be resolved without meeting other nodes. Starts nothing."""
     check_settings(settings)
     check_compat(settings)
+    notify_of(settings)
     check_script(settings, os.environ)
     from dlrover_cli.launch.compose import check_event_log_handler
     from dlrover_cli.launch.from_settings import check_log_dir, config_of
@@ -80,7 +82,9 @@ def make_plan(settings: LaunchSettings) -> Plan:
     return Plan(
         settings=tuple(
             PlannedSetting(
-                setting.name, getattr(settings, setting.name), settings.source_of(setting.name)
+                setting.name,
+                shown_value(settings, setting.name),
+                settings.source_of(setting.name),
             )
             for setting in SETTINGS
         ),
@@ -95,8 +99,9 @@ def _load(
     settings: LaunchSettings, config: "LaunchConfig"
 ) -> tuple["RendezvousHandler | None", list[PlannedPlugin]]:
     """Load every plugin as a run would; the user's rendezvous handler, if there is one."""
-    from dlrover_cli.launch.compose import load_plugins, make_handler
+    from dlrover_cli.launch.compose import load_plugins
     from dlrover_cli.launch.from_settings import find_logs_specs
+    from dlrover_cli.launch.rendezvous import make_handler
     from dlrover_cli.plugins.entry_points import RENDEZVOUS_GROUP, entry_point_names
     from dlrover_cli.plugins.entry_points import resolve_entry_point as resolve
     from dlrover_cli.plugins.reference import loaded_from
@@ -180,7 +185,7 @@ def _shared_environment(
     if config.is_local:
         address = config.local_addr or "localhost"
     elif is_static:
-        from dlrover_cli.launch.compose import split_endpoint
+        from dlrover_cli.launch.rendezvous import split_endpoint
 
         address, port = map(str, split_endpoint(config.rdzv_endpoint))
     env = {
@@ -233,6 +238,8 @@ def _uses_agent_store(handler: "RendezvousHandler | None", config: "LaunchConfig
 
 
 def _notes(settings: LaunchSettings, config: "LaunchConfig") -> Iterator[str]:
+    from dlrover_cli.launch.from_settings import is_checked
+
     if settings.compat == "torchrun":
         yield "--compat=torchrun: torch's own launcher runs this, and keeps no run directory"
         return
@@ -241,6 +248,12 @@ def _notes(settings: LaunchSettings, config: "LaunchConfig") -> Iterator[str]:
     elif config.max_nodes > 1:
         yield f"ranks and sizes are for nodes that all run {config.nproc_per_node} workers"
         yield from _notes_on_the_store(config)
+    if is_checked(settings):
+        when = "every start of workers" if settings.network_check else "training"
+        yield (
+            f"the nodes are checked before {when}; a stage of it may take "
+            f"{settings.precheck_timeout:g} s"
+        )
     yield from _worker_start_note(settings)
     if settings.log_dir is None and settings.logs_specs is None:
         runs = state_directory(os.environ) / "runs"

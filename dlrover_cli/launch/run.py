@@ -4,18 +4,24 @@ import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlrover_cli.config.derive import check_settings, parse_nproc_per_node, parse_signals
 from dlrover_cli.config.settings import LaunchSettings
+from dlrover_cli.config.telling_sources import telling_sources
+from dlrover_cli.errors import ConfigError
+from dlrover_cli.failover.decide import Counters
+from dlrover_cli.launch.debugging import check_debugging, tell_debugging
 from dlrover_cli.launch.error_file import handing_on_errors
 from dlrover_cli.launch.given_run import GivenRun, take_given_run
 from dlrover_cli.launch.helpers import Helpers
 from dlrover_cli.launch.interrupted import interruptible
+from dlrover_cli.launch.notifying import Notify, notify_of, shown_argv
 from dlrover_cli.launch.outcome import RunReport, reporting, reporting_failure
 from dlrover_cli.launch.place import FreePlace, Place
 from dlrover_cli.launch.rebuild import Resume, run_again, take_resume
@@ -26,12 +32,17 @@ from dlrover_cli.launch.script import (
     plugin_roots,
 )
 from dlrover_cli.launch.session import Session, open_session
+from dlrover_cli.launch.status.showing import showing_status
 from dlrover_cli.launch.torchrun import check_compat, hand_over_to_torchrun, without_effect
+from dlrover_cli.launch.voice import be_quiet, insist, say
 from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
 from dlrover_cli.leash.client import Leash
 from dlrover_cli.leash.wire import LeashAddress, take_leash_address
 from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.streams import fill_standard_descriptors
+
+if TYPE_CHECKING:
+    from dlrover_cli.telemetry.live import SampleListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class Launch:
     given: GivenRun | None
     leash: LeashAddress | None
     worker_start: WorkerStart
+    notify: Notify | None = None
 
 
 def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
@@ -54,13 +66,18 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     None if another launcher has run the job (``--compat``). Leaves no thread behind.
     """
     fill_standard_descriptors()
+    be_quiet(settings.quiet)
     resume, given = take_resume(os.environ), take_given_run(os.environ)
     leash = take_leash_address(os.environ)
-    report = RunReport(settings.result_file, list(argv), say)
-    with reporting_failure(report):
+    report = RunReport(settings.result_file, shown_argv(settings, argv), say)
+    with reporting_failure(report), telling_sources(settings):
         check_settings(settings)
         check_compat(settings)
+        notify = _notify(settings, given)
         signals = parse_signals(settings.signals_to_handle, settings.origin("signals_to_handle"))
+        if settings.compat == "none":
+            check_debugging(settings)
+            tell_debugging(settings, say)
     if settings.compat == "torchrun":
         with reporting(report):
             check_script(settings, os.environ)
@@ -68,14 +85,26 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
                 say(f"without effect under --compat=torchrun: {', '.join(idle)}")
             hand_over_to_torchrun(settings)
         return None
-    with reporting_failure(report), _watched(report, signals) as raise_swallowed:
+    watched = _watched(report, signals)
+    with reporting_failure(report), watched as raise_swallowed, telling_sources(settings):
         check_script(settings, os.environ)
         worker_start = plan_worker_start(settings, os.environ)
         asked = parse_nproc_per_node(settings.nproc_per_node, settings.origin("nproc_per_node"))
         _limit_threads(asked)
         _load_torch()
         raise_swallowed()
-    return Launch(settings, argv, report, signals, resume, given, leash, worker_start)
+    return Launch(settings, argv, report, signals, resume, given, leash, worker_start, notify)
+
+
+def _notify(settings: LaunchSettings, given: GivenRun | None) -> Notify | None:
+    """On other machines the files of secrets need not be: one of several agents goes without."""
+    if given is None or given.agent is None:
+        return notify_of(settings)
+    try:
+        return notify_of(settings)
+    except ConfigError as error:
+        say(f"this node notifies nobody: {error.message}")
+        return None
 
 
 def _load_torch() -> None:
@@ -105,14 +134,6 @@ def _watched(report: RunReport, signals: Iterable[signal.Signals]) -> Iterator[C
         yield raise_swallowed
 
 
-def say(line: str) -> None:
-    """Narration: one line on stderr, apart from what the workers print."""
-    # Closed, full, or a pipe that nobody reads any more: no reason to end a training.
-    with suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"dlrover-run: {line}\n")
-        sys.stderr.flush()
-
-
 def _run_in_session(
     prepared: Launch, helpers: Helpers, raise_swallowed: Callable[[], None], place: Place
 ) -> None:
@@ -122,32 +143,46 @@ def _run_in_session(
         report,
         os.environ,
         say,
-        argv,
         name,
         resume=prepared.resume,
         given=prepared.given,
+        notify=prepared.notify,
+    )
+    shown = showing_status(
+        prepared.settings, session.events, on_reserved=partial(_note_reserved, helpers.zygote)
     )
     try:
-        place.take(session.run_directory.run_id, name)
-        _run(prepared, session, helpers, raise_swallowed)
+        with shown as on_sample:
+            place.take(session.run_directory.run_id, name)
+            with telling_sources(prepared.settings):
+                _run(prepared, session, helpers, raise_swallowed, place, on_sample)
     except BaseException as error:
         place.give_back()
         _replace_this_node(session, argv, helpers)
-        session.close(error)
+        session.record_end(error)
         _tell_verdict(report, session.run_directory.path)
+        session.close_journals(is_over=True)
         raise
     place.give_back()
     session.close(None)
 
 
+def _note_reserved(zygote: NurseryClient | None, is_reserved: bool) -> None:
+    """Should we be killed, the zygote gives the terminal's last row back."""
+    from dlrover_cli.launch.status.row import RELEASE  # there is a row only where it is loaded
+
+    if zygote is not None:
+        zygote.say_last(RELEASE if is_reserved else "")
+
+
 def _tell_verdict(report: RunReport, run_directory: Path) -> None:
     verdict = report.verdict
-    if verdict is None:
-        return
-    from dlrover_cli.diagnosis.verdict import lines_of
+    if verdict is not None:
+        from dlrover_cli.diagnosis.verdict import lines_of
 
-    say("\n".join(lines_of(verdict)))
-    say(f"logs, events and result: {run_directory}")
+        insist("\n".join(lines_of(verdict)))
+    if report.ending is not None:
+        insist(f"logs, events and result: {run_directory}")
 
 
 def _run(
@@ -155,6 +190,8 @@ def _run(
     session: Session,
     helpers: Helpers,
     raise_swallowed: Callable[[], None],
+    place: Place,
+    on_sample: "Sequence[SampleListener]",
 ) -> None:
     # Loaded while the zygote loads what the workers need.
     from dlrover_cli.launch.advisers import Advisers
@@ -174,12 +211,29 @@ def _run(
         raise_swallowed()
         leash = None if prepared.leash is None else Leash(prepared.leash)
         run_agent(
-            config, entrypoint, args, session, roots, advisers, starter, helpers.store_host, leash
+            config,
+            entrypoint,
+            args,
+            session,
+            roots,
+            advisers,
+            starter,
+            helpers.store_host,
+            leash,
+            on_sample,
+            _place_again(leash, place),
         )
     finally:
         advisers.chain.close()
         if starter is not None:
             starter.close(leave_survivors=False)
+
+
+def _place_again(leash: Leash | None, place: Place) -> Callable[[Counters], None] | None:
+    """Who is asked for the place again when the whole job starts afresh; None for nobody."""
+    if leash is not None and leash.asks_again:
+        return lambda counters: leash.ask_for_place(asdict(counters))
+    return None if isinstance(place, FreePlace) else lambda counters: place.take_again()
 
 
 def _starter(worker_start: WorkerStart, zygote: NurseryClient | None) -> CommandStarter:

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dlrover_cli import __version__
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.failover.decide import Counters
 from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.launch.notifying import Notify
 from dlrover_cli.launch.outcome import RunReport
 from dlrover_cli.launch.rebuild import Resume
 from dlrover_cli.telemetry.events import EventLog
@@ -40,6 +42,8 @@ class Session:
     """The journal of the run's life; None if somebody else keeps it."""
     counters: Counters = field(default_factory=Counters)
     """Where the counting goes on."""
+    at_end: list[Callable[[bool], None]] = field(default_factory=list)
+    """Who listens to the events; called after the last one, with whether the run is over."""
 
     @property
     def is_given(self) -> bool:
@@ -48,6 +52,11 @@ class Session:
 
     def close(self, error: BaseException | None) -> None:
         """Record the end and close the journals."""
+        self.record_end(error)
+        self.close_journals(is_over=True)
+
+    def record_end(self, error: BaseException | None) -> None:
+        """Record how it ended. Closing may take a while: listeners get time to tell of it."""
         document = self.report.document(error)
         self.events.record(
             "run_finished", **{key: document[key] for key in ("outcome", "exit_code", "reason")}
@@ -57,10 +66,13 @@ class Session:
             for state in _last_states(document["outcome"]):
                 _move(self.life, before, state, document)
                 before = state
-        self.close_journals()
 
-    def close_journals(self) -> None:
-        """Close them without an end: the run goes on in another incarnation."""
+    def close_journals(self, *, is_over: bool = False) -> None:
+        """Close them, by default without an end: the run goes on in another incarnation."""
+        while self.at_end:
+            # A signal ends the waiting; how the run has ended stands already.
+            with suppress(KeyboardInterrupt):
+                self.at_end.pop()(is_over)
         self.events.close()
         if self.life is not None:
             self.life.close()
@@ -70,24 +82,24 @@ def open_session(
     report: RunReport,
     environ: Mapping[str, str],
     say: Callable[[str], None],
-    argv: Sequence[str],
     name: str,
     *,
     resume: Resume | None = None,
     given: GivenRun | None = None,
     agent: str | None = None,
     platform: str = "local",
+    notify: Notify | None = None,
 ) -> Session:
     """Make the run directory and start the journals, or go on with those of a run that is there.
 
     ``name`` is what `dlrover-job list` shows; ``agent`` what our directory in the run is called.
     """
     if resume is not None:
-        return _reopen(report, say, resume)
+        return _reopen(report, say, resume, notify)
     life = None
     if given is None:
         directory = create_run_directory(environ, say, agent)
-        life = _begin_life(directory, argv, name, platform, say)
+        life = _begin_life(directory, report.argv, name, platform, say)
     else:
         path = Path(given.run_directory)
         directory = join_run_directory(path, given.run_id, agent or given.agent, say)
@@ -97,18 +109,33 @@ def open_session(
             life.record("owned", owner=ProcessIdentity.own().to_json())
     report.run_directory = directory
     events = EventLog(directory.events, directory.run_id, say)
-    events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
     counters = None if given is None else given.counters
-    return Session(directory, events, say, report, life, counters or Counters())
+    session = Session(directory, events, say, report, life, counters or Counters())
+    _begin_telling(session, notify, tells_of_run=given is None or given.agent is None)
+    events.record("run_started", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
+    return session
 
 
-def _reopen(report: RunReport, say: Callable[[str], None], resume: Resume) -> Session:
+def _begin_telling(session: Session, notify: Notify | None, *, tells_of_run: bool) -> None:
+    """Notify from the first event on; of the run as a whole only who is not one of several."""
+    if notify is None:
+        return
+    notifier = notify.begin(session.run_directory, session.say, tells_of_run=tells_of_run)
+    session.events.subscribe(notifier.put)
+    session.at_end.append(lambda is_over: notifier.close(is_over=is_over))
+
+
+def _reopen(
+    report: RunReport, say: Callable[[str], None], resume: Resume, notify: Notify | None
+) -> Session:
     directory = RunDirectory(Path(resume.run_directory), resume.run_id, resume.agent, say)
     report.run_directory, report.started = directory, resume.started
     life = None if resume.is_given else EventLog(directory.life, directory.run_id, say)
     events = EventLog(directory.events, directory.run_id, say)
+    session = Session(directory, events, say, report, life, resume.counters)
+    _begin_telling(session, notify, tells_of_run=True)
     events.record("run_resumed", argv=report.argv, pid=os.getpid(), host=socket.gethostname())
-    return Session(directory, events, say, report, life, resume.counters)
+    return session
 
 
 def _begin_life(

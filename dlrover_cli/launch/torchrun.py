@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, MutableMapping
 
-from dlrover_cli.config.settings import SETTINGS, Kind, LaunchSettings, Setting
+from dlrover_cli.config.declaring import Kind, Setting
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.errors import ConfigError
 from dlrover_cli.exit_codes import ExitCode
 
@@ -12,7 +13,7 @@ _NOT_FOR_TORCHRUN = (
     "metrics_handler",
     "dynamic_failover_extension",
 )
-_NOT_ABOUT_THE_RUN = ("dry_run", "json_output", "result_file", "compat")
+_NOT_ABOUT_THE_RUN = ("dry_run", "json_output", "result_file", "quiet", "compat")
 
 
 def torchrun_arguments(settings: LaunchSettings) -> tuple[str, ...]:

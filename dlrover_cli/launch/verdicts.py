@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dlrover_cli.contracts import AgentFailureInfo
 from dlrover_cli.diagnosis.verdict import Verdict, verdict_on
 from dlrover_cli.telemetry.run_dir import RunDirectory
 
@@ -9,11 +10,12 @@ if TYPE_CHECKING:
     from dlrover_cli.agent.ending import Ending
 
 
-def verdict_of(ending: "Ending", run_directory: RunDirectory, started: float) -> Verdict:
+def verdict_of(
+    ending: "Ending", failure: AgentFailureInfo, run_directory: RunDirectory, started: float
+) -> Verdict:
     """What a person has to know; the logs are those of the rank if they are on this machine."""
     from dlrover_cli.agent.narration import outcome_of
 
-    failure = ending.failure
     root = failure.root_cause
     logs = run_directory.path
     if root is not None:
@@ -24,6 +26,7 @@ def verdict_of(ending: "Ending", run_directory: RunDirectory, started: float) ->
         started=started,
         world_size=ending.world_size,
         alike=ending.alike,
+        succeeded=ending.succeeded,
         decided=outcome_of(ending.settlement),
         logs=str(logs),
     )

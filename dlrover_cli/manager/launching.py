@@ -23,16 +23,21 @@ from dlrover_cli.failover.decide import Counters
 from dlrover_cli.launch import given_run
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.launch.notifying import notify_of, shown_argv
 from dlrover_cli.launch.outcome import RunReport, reporting
-from dlrover_cli.launch.run import say
 from dlrover_cli.launch.script import name_of_script
 from dlrover_cli.launch.session import Session, open_session
+from dlrover_cli.launch.status.nodes import samples_of_run
+from dlrover_cli.launch.status.showing import showing_status
+from dlrover_cli.launch.voice import insist, say
 from dlrover_cli.leash import wire
 from dlrover_cli.leash.server import LeashServer
 from dlrover_cli.leash.wire import LeashAddress
+from dlrover_cli.manager.asking import Asking
 from dlrover_cli.manager.cluster import Cluster, Explain, Node
 from dlrover_cli.manager.extensions import compose, installed_extensions
-from dlrover_cli.manager.manager import JobOutcome, Manager, ManagerOptions
+from dlrover_cli.manager.job import JobOutcome, ManagerOptions
+from dlrover_cli.manager.manager import Manager
 from dlrover_cli.manager.placer import Placer
 from dlrover_cli.manager.placing import Demand
 from dlrover_cli.manager.relaunching import ExtensionReplacer, info_of
@@ -97,21 +102,22 @@ def run_managed(
     ``given`` is a run that somebody else keeps; its counters go on. The result file is written on
     every way out.
     """
-    report = RunReport(settings.result_file, list(argv), say)
+    report = RunReport(settings.result_file, shown_argv(settings, argv), say)
     name = name_of_script(settings.training_script)
     with reporting(report):
         session = open_session(
             report,
             os.environ,
             say,
-            argv,
             name,
             given=given,
+            notify=notify_of(settings),
             agent=AGENT,
             platform=settings.platform,
         )
         try:
-            _run(settings, session, make_place, given)
+            with showing_status(settings, session.events, samples=samples_of_run(session)):
+                _run(settings, session, make_place, given)
         except BaseException as error:
             report.details = details_of(session.run_directory.path, error)
             if getattr(error, "goes_on", False):
@@ -119,7 +125,7 @@ def run_managed(
                 raise
             session.close(error)
             _tell_verdict(report.details)
-            say(f"logs, events and result: {session.run_directory.path}")
+            insist(f"logs, events and result: {session.run_directory.path}")
             raise
         report.details = details_of(session.run_directory.path, None)
         session.close(None)
@@ -147,7 +153,9 @@ def _run_at(
 ) -> None:
     inbox = Inbox()
     try:
-        leashes = LeashServer(place.address, inbox.post, lease=place.lease)
+        asking = Asking(inbox.post, session.events.record)
+        asks_again = bool(settings.extender or settings.extender_url)
+        leashes = LeashServer(place.address, asking.hear, lease=place.lease, asks_again=asks_again)
         try:
             endpoint = f"{place.address}:{stores.open()}"
             commands = AgentCommands(settings, session, place, endpoint, given)
@@ -166,7 +174,8 @@ def _run_at(
                     placer,
                 )
                 view.current = manager.nodes
-                outcome = manager.run()
+                with asking.opened(leashes, manager.hosts, session.run_directory):
+                    outcome = manager.run()
         finally:
             leashes.close()
     finally:
@@ -214,13 +223,14 @@ def _placer(
         return
     from dlrover_cli.manager.session_placer import PlacedJob, SessionPlacer
     from dlrover_cli.scheduling.of_settings import scheduling_of
+    from dlrover_cli.telemetry.run_dir import state_directory
 
     config = scheduling_of(settings)
     assert config is not None
     name = name_of_script(settings.training_script)
     run_id = session.run_directory.run_id
     job = PlacedJob(run_id, name, demand, place.resource_names)
-    placer = SessionPlacer(config, job, session.say)
+    placer = SessionPlacer(config, job, session.say, state_directory(os.environ))
     try:
         yield placer
     finally:
@@ -296,7 +306,7 @@ def _tell_verdict(details: Mapping[str, Any]) -> None:
     from dlrover_cli.diagnosis.verdict import lines_of, verdict_from
 
     with suppress(KeyError, TypeError, ValueError):
-        say("\n".join(lines_of(verdict_from(details["verdict"]))))
+        insist("\n".join(lines_of(verdict_from(details["verdict"]))))
 
 
 def details_of(run_directory: Path, error: BaseException | None) -> dict[str, Any]:

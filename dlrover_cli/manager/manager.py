@@ -1,31 +1,32 @@
 """The manager of one job: observes agents and nodes, replaces what is lost, and ends it as one.
 
 Everything arrives in one inbox, and one thread acts. What the agents decide among themselves
-(NORMAL, GLOBAL, ABORTION) they also perform; the manager deals with nodes.
+(NORMAL, GLOBAL, ABORTION) they also perform; the manager deals with nodes. Where a placer decides
+about those, agents ask it again before the whole job starts afresh.
 """
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.failover.decide import Action, Counters
 from dlrover_cli.leash.server import Arrived, Departed, Said
-from dlrover_cli.leash.wire import LeashAddress
+from dlrover_cli.manager.afresh import counters_from, who_asks
 from dlrover_cli.manager.cluster import (
     AgentEnded,
     AgentUnseen,
     Cluster,
     ClusterLost,
-    Explain,
     Node,
     NodesChanged,
 )
 from dlrover_cli.manager.endings import LastWords, Meaning, job_exit_code
+from dlrover_cli.manager.job import AbortJob, JobOutcome, Leashes, MakeCommand, ManagerOptions
+from dlrover_cli.manager.known_nodes import KnownNodes
 from dlrover_cli.manager.placer import Placed, Placer, Question
-from dlrover_cli.manager.placing import Demand, missing, to_place
 from dlrover_cli.manager.replacing import Relaunched, Replacer
 from dlrover_cli.manager.roster import Roster, Seat
 from dlrover_cli.telemetry.events import Recorder
@@ -37,76 +38,17 @@ _ORPHAN_SECONDS = 4.0
 _LOOK_AGAIN_SECONDS = 0.5
 _COME_BACK_SECONDS = 1.0
 """What an agent whose leash was cut has to connect again, lest a network's hiccup cost a node."""
-_LAST_SEEN_SECONDS = 60.0
-"""How long an engine may show a node as healthy that is being relaunched."""
 _ASK_AGAIN_SECONDS = 10.0
 """After which a placer that had no place is asked again, though no node has changed."""
 _AGREED_SECONDS = 3.0
 """What the others have to end by themselves once the agents have agreed that the job fails."""
 
 
-class Leashes(Protocol):
-    """The manager's end of all leashes."""
-
-    def address_for(self, agent: str, node: str) -> LeashAddress: ...
-    def send(self, agent: str, kind: str, /, **data: Any) -> bool: ...
-    def broadcast(self, kind: str, /, *, but: str = "", **data: Any) -> None: ...
-
-
-class MakeCommand(Protocol):
-    """How an agent is started."""
-
-    def __call__(
-        self, agent: str, node: Node, leash: LeashAddress, counters: Counters | None
-    ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """The arguments and the environment of its process; counting goes on, if it has begun."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerOptions:
-    """What the user has said about the job as a whole. Times are in seconds."""
-
-    demand: Demand
-    max_node_relaunches: int = 3
-    node_timeout: float = 600.0
-    """How long the job waits for enough nodes."""
-    end_together: float = 45.0
-    """How long agents have to end after the first one has."""
-    lease: float = 5.0
-    relaunches: int = 0
-    """How many nodes were replaced before, if the run goes on in another manager."""
-    explain: Explain | None = None
-    """Who knows what a signal means; without it the launcher was told to end."""
-    more_signals: tuple[signal.Signals, ...] = ()
-    """Signals of the platform that `explain` knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """How the job ended."""
-
-    exit_code: int
-    reason: str
-    signum: int | None = None
-    """The signal that ended the manager, and with it the job."""
-    goes_on: bool = False
-    """Whether the engine starts the job again: the run is not over."""
-
-
 @dataclass(slots=True)
 class _State:
-    """What the manager knows."""
+    """What the manager knows of the job, beside its nodes and its agents."""
 
-    nodes: tuple[Node, ...] = ()
-    excluded: set[str] = field(default_factory=set)
-    doubtful: set[str] = field(default_factory=set)
-    """Nodes that have lost an agent."""
     relaunches: int = 0
-    asked: set[str] = field(default_factory=set)
-    """Nodes whose replacement was asked for and not answered yet."""
-    going: dict[str, float] = field(default_factory=dict)
-    """Nodes that were relaunched and are shown as before, with when that counts as new."""
     question: Question | None = None
     """What the placer was asked last."""
     is_asking: bool = False
@@ -151,6 +93,7 @@ class Manager:
         self._say = say
         self._placer = placer
         self._roster = Roster()
+        self._nodes = KnownNodes()
         self._state = _State(relaunches=options.relaunches)
 
     def run(self) -> JobOutcome:
@@ -171,7 +114,11 @@ class Manager:
 
     def nodes(self) -> tuple[Node, ...]:
         """The healthy ones, as of the last look; for any thread."""
-        return self._state.nodes
+        return self._nodes.there
+
+    def hosts(self) -> dict[str, str]:
+        """Where each agent is that runs, as far as is known; for any thread."""
+        return {seat.agent: seat.node.hostname for seat in self._roster.present()}
 
     # ---- observing -----------------------------------------------------------------------------
 
@@ -196,6 +143,8 @@ class Manager:
             case ClusterLost() as lost:
                 self._state.is_explaining = False
                 self._end(JobOutcome(lost.exit_code, lost.reason, lost.signum, lost.goes_on))
+            case AbortJob(reason=reason):
+                self._end(JobOutcome(ExitCode.ABORTED, reason), is_agreed=True)
             case SignalReceived(signum=signum):
                 self._note_signal(signum)
             case _:
@@ -218,17 +167,13 @@ class Manager:
         self._end(JobOutcome(from_signal(signum), f"the launcher received {signum.name}", signum))
 
     def _note_nodes(self, nodes: tuple[Node, ...]) -> None:
-        before = {node.id for node in self._state.nodes}
-        after = {node.id for node in nodes}
-        self._state.nodes = nodes
+        before = self._nodes.ids()
+        gone = self._nodes.see(nodes)
+        after = self._nodes.ids()
         if before != after:
-            self._record("nodes", nodes=sorted(after), gone=sorted(before - after))
-        self._state.excluded -= after - before  # as good as new
-        self._state.doubtful -= after - before
-        for node in before - after:
-            self._state.going.pop(node, None)
+            self._record("nodes", nodes=sorted(after), gone=sorted(gone))
         for seat in self._roster.unfinished():
-            if seat.node.id in before - after:
+            if seat.node.id in gone:
                 self._fence(seat, f"the engine says that {seat.node.hostname} is gone")
 
     def _fence(self, seat: Seat, reason: str) -> None:
@@ -264,6 +209,8 @@ class Manager:
         self._record("agent_arrived", agent=agent, host=seat.host, pid=facts.get("pid"))
         if seat.condemned_at is not None:
             self._fence(seat, "it was given up")
+        elif isinstance(asks := facts.get("restarting"), dict):
+            self._note_asking(seat, asks)
 
     def _note_message(self, agent: str, message: Mapping[str, Any]) -> None:
         seat = self._roster.get(agent)
@@ -273,21 +220,41 @@ class Manager:
                 seat.words = LastWords(
                     None if action is None else Action(action), str(message.get("reason", ""))
                 )
-            case {"kind": "round", "attempt": int(attempt)} if attempt != self._state.attempt:
-                self._state.attempt = attempt
-                self._state.next = Counters(
-                    attempt + 1,
-                    int(message.get("restart_count", 0)),
-                    int(message.get("generation", 0)),
-                )
-                self._record(
-                    "round",
-                    attempt=attempt,
-                    nodes=message.get("nodes"),
-                    generation=message.get("generation"),
-                )
+            case {"kind": "restarting"} if seat is not None:
+                self._note_asking(seat, message)
+            case {"kind": "round", "attempt": int(attempt)}:
+                if seat is not None:
+                    seat.attempt = attempt
+                self._note_round(attempt, message)
             case _:
                 pass
+
+    def _note_round(self, attempt: int, message: Mapping[str, Any]) -> None:
+        if attempt == self._state.attempt:
+            return
+        self._state.attempt = attempt
+        self._state.next = Counters(
+            attempt + 1,
+            int(message.get("restart_count", 0)),
+            int(message.get("generation", 0)),
+        )
+        self._record(
+            "round",
+            attempt=attempt,
+            nodes=message.get("nodes"),
+            generation=message.get("generation"),
+        )
+
+    def _note_asking(self, seat: Seat, message: Mapping[str, Any]) -> None:
+        """It has ended its workers and starts afresh with the whole job, if it may."""
+        counters = counters_from(message)
+        if counters is None:
+            return
+        if seat.may_go == counters.generation:
+            self._leashes.send(seat.agent, "go", generation=seat.may_go)  # it was not heard
+        elif seat.asks_since is None:
+            seat.asks_since = time.monotonic()
+            self._state.next = counters
 
     def _note_departure(self, agent: str, *, was_silent: bool) -> None:
         seat = self._roster.get(agent)
@@ -330,16 +297,7 @@ class Manager:
                 self._condemn(seat, "its connection broke")
 
     def _note_relaunch(self, answer: Relaunched) -> None:
-        state = self._state
-        state.asked -= set(answer.asked)
-        shown = {node.id for node in state.nodes}
-        last = time.monotonic() + _LAST_SEEN_SECONDS
-        for node in state.excluded & set(answer.relaunched):
-            if node in shown:
-                state.going[node] = last
-            else:
-                state.excluded.discard(node)
-        ignored = sorted(set(answer.asked) - set(answer.relaunched))
+        ignored = self._nodes.note_relaunch(answer, time.monotonic())
         self._record(
             "nodes_relaunched",
             relaunched=list(answer.relaunched),
@@ -367,11 +325,14 @@ class Manager:
                 self._deal_with(seat)
         if self._state.outcome is not None:
             return self._wind_up(self._state.outcome, now)
+        self._place_again(now)
         self._place(now)
         return None
 
     def _deal_with(self, seat: Seat) -> None:
         """The consequences of an agent that is surely gone."""
+        if seat.has_no_place and seat.meaning is not Meaning.FAILURE:
+            return  # it was sent away, and that costs nobody a relaunch
         match seat.meaning:
             case Meaning.SUCCESS:
                 self._end(JobOutcome(ExitCode.SUCCESS, "every worker succeeded"))
@@ -381,8 +342,8 @@ class Manager:
             case Meaning.REPLACE:
                 self._replace(seat, "a verdict wants it replaced", exclude=True)
             case Meaning.LOST:
-                self._state.doubtful.add(seat.node.id)
-                is_dead = seat.node.id not in {node.id for node in self._state.nodes}
+                self._nodes.doubtful.add(seat.node.id)
+                is_dead = seat.node.id not in self._nodes.ids()
                 self._replace(seat, "it is lost", exclude=is_dead)
 
     def _replace(self, seat: Seat, reason: str, *, exclude: bool) -> None:
@@ -403,17 +364,13 @@ class Manager:
             return
         self._say(f"replacing {host}: {reason} ({self._state.relaunches} of {limit})")
         if exclude:
-            self._state.excluded.add(seat.node.id)
-            self._state.asked.add(seat.node.id)
+            self._nodes.give_up(seat.node.id)
             self._replacer.ask([replace(seat.node, reason=reason)], self._inbox.post)
 
     def _place(self, now: float) -> None:
         state, demand = self._state, self._options.demand
-        for name in [name for name, last in state.going.items() if now >= last]:
-            del state.going[name]
-            state.excluded.discard(name)
         occupied = self._roster.occupied()
-        chosen = to_place(state.nodes, demand, state.excluded, occupied, state.doubtful)
+        chosen = self._nodes.to_place(demand, occupied, now)
         if not chosen and len(occupied) < demand.min_nodes:
             chosen = self._in_place(occupied)
         if self._placer is not None:
@@ -426,14 +383,49 @@ class Manager:
             return
         state.short_since = now if state.short_since is None else state.short_since
         if now - state.short_since >= self._options.node_timeout:
-            lacking = state.refusal or missing(state.nodes, demand, state.excluded)
+            lacking = state.refusal or self._nodes.missing(demand)
             waited = f"after {self._options.node_timeout:g} s"
             self._end(JobOutcome(ExitCode.RENDEZVOUS, f"{lacking} {waited}"))
+
+    def _place_again(self, now: float) -> None:
+        """Once the workers of all have ended: their places are given back, and looked for again."""
+        state = self._state
+        seats = who_asks(self._roster.present(), state.attempt, now, self._options.end_together)
+        if not seats or state.is_asking:
+            return
+        if self._placer is None:
+            for seat in seats:
+                self._let_go_on(seat, seat.task)
+            return
+        self._record("placing_again", agents=[seat.agent for seat in seats])
+        state.is_asking, state.question = True, None
+        question = self._nodes.question(seat.task for seat in seats)
+        self._placer.ask(question, self._inbox.post)
+
+    def _asked_again(self, answer: Placed) -> dict[str, Seat]:
+        """By their nodes, the agents that wait for this answer where they are."""
+        return {
+            seat.node.id: seat
+            for seat in self._roster.present()
+            if seat.task in answer.again and seat.asks_since is not None and not seat.is_fenced
+        }
+
+    def _let_go_on(self, seat: Seat, task: str) -> None:
+        assert self._state.next is not None
+        seat.task, seat.asks_since = task, None
+        seat.may_go = self._state.next.generation
+        self._leashes.send(seat.agent, "go", generation=seat.may_go)
+
+    def _send_away(self, seat: Seat, reason: str) -> None:
+        """Its node has no place for it: it ends, and another one starts where there is one."""
+        seat.has_no_place = True
+        self._say(f"{seat.node.hostname} is left: {reason}")
+        self._fence(seat, reason)
 
     def _ask_for_places(self, placer: Placer, free: Sequence[Node], now: float) -> None:
         """If there are free nodes, and something is new since the placer had no place."""
         state = self._state
-        question = Question(state.nodes, frozenset(state.excluded), frozenset(state.doubtful))
+        question = self._nodes.question()
         is_new = question != state.question or now >= state.ask_again
         if not free or state.is_asking or not is_new:
             return
@@ -448,30 +440,33 @@ class Manager:
         if answer.reason and answer.reason != state.refusal:
             self._say(f"waiting for nodes: {answer.reason}")
         state.refusal = answer.reason
-        nodes = {node.id: node for node in state.nodes}
+        nodes = {node.id: node for node in self._nodes.there}
+        asked = {} if state.outcome is not None else self._asked_again(answer)
+        for node, seat in asked.items():
+            if node not in answer.places.values():
+                reason = answer.refused.get(node) or answer.reason
+                self._send_away(seat, reason or "its place was given to nobody")
         for task, node in answer.places.items():
-            is_usable = node in nodes and node not in state.excluded | self._roster.occupied()
+            if node in asked:
+                self._let_go_on(asked[node], task)
+                continue
+            is_usable = node in nodes and node not in self._nodes.excluded | self._roster.occupied()
             if is_usable and state.outcome is None:
                 self._start(nodes[node], now, task)
             elif self._placer is not None:
                 self._placer.ended(task)
 
-    def _in_place(self, occupied: Iterable[str]) -> list[Node]:
-        """Nobody replaced anything and there is no spare: the excluded ones that live must do."""
-        state = self._state
-        if state.asked or state.going or not self._roster.occupied() | state.excluded:
-            return []
-        taken = set(occupied)
-        again = [node for node in state.nodes if node.id in state.excluded and node.id not in taken]
-        room = self._options.demand.min_nodes - len(taken)
-        for node in again[:room]:
-            state.excluded.discard(node.id)
+    def _in_place(self, occupied: Set[str]) -> list[Node]:
+        """There is no spare: nodes that were given up are used again, if nobody replaces them."""
+        again = self._nodes.take_back(occupied, self._options.demand.min_nodes - len(occupied))
+        for node in again:
             self._record("restart_in_place", node=node.id)
             self._say(f"no other node is there: {node.hostname} is used again")
-        return again[:room]
+        return again
 
     def _start(self, node: Node, now: float, task: str = "") -> None:
-        counters = None if self._roster.present() else self._state.next
+        stays = any(not seat.is_fenced for seat in self._roster.present())
+        counters = None if stays else self._state.next
         seat = self._roster.add(node, now, task)
         leash = self._leashes.address_for(seat.agent, node.id)
         argv, environ = self._make_command(seat.agent, node, leash, counters)

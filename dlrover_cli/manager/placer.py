@@ -15,6 +15,8 @@ class Question:
     excluded: frozenset[str] = frozenset()
     doubtful: frozenset[str] = frozenset()
     """Nodes that have lost an agent: to be used last."""
+    again: frozenset[str] = frozenset()
+    """Tasks whose places are given back and looked for again, where they were if possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,10 @@ class Placed:
     places: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     """Why there are not more."""
+    again: frozenset[str] = frozenset()
+    """The tasks that have lost their places, as was asked for."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By the ids of nodes that are refused, why."""
 
 
 class Placer(Protocol):

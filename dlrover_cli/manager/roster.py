@@ -31,6 +31,14 @@ class Seat:
     exit_code: int | None = None
     task: str = ""
     """Its place, if a placer has given it one."""
+    attempt: int | None = None
+    """The last round that it took part in."""
+    asks_since: float | None = None
+    """When it asked whether it may start afresh here, with the whole job."""
+    may_go: int | None = None
+    """The generation that it was let into last."""
+    has_no_place: bool = False
+    """Whether it was told to go since its place is given to nobody, or to another one."""
     is_dealt_with: bool = False
     """Whether its end has had its consequences."""
 

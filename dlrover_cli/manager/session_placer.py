@@ -1,7 +1,8 @@
 """Places the agents of one job by scheduling sessions, in a thread of its own.
 
 One agent per node. The loss of a node is a small session: its place is given back and another one
-is looked for; all others stay where they are.
+is looked for; all others stay where they are. When the whole job starts afresh, all places are
+given back and looked for again, as if the job came now; an agent stays where it may.
 """
 
 import queue
@@ -12,12 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dlrover_cli.manager.cluster import Node, Post
+from dlrover_cli.manager.place_rules import Last, OnePerNode, Stay
 from dlrover_cli.manager.placer import Placed, Question
 from dlrover_cli.manager.placing import Demand
 from dlrover_cli.scheduling.builtins import built_ins
 from dlrover_cli.scheduling.extenders import opened_extenders
+from dlrover_cli.scheduling.kept_places import KeptPlaces, PlaceKeeper
 from dlrover_cli.scheduling.model import (
     JobPhase,
     JobView,
@@ -30,7 +34,6 @@ from dlrover_cli.scheduling.model import (
     charges,
 )
 from dlrover_cli.scheduling.panel import Panel
-from dlrover_cli.scheduling.plugin import Indifferent, Refusal
 from dlrover_cli.scheduling.session import Decisions, hold_session
 from dlrover_cli.scheduling.settings import QueueSettings, SchedulingConfig
 
@@ -53,9 +56,17 @@ class SessionPlacer:
     """`ask`, `ended` and `close` belong to the manager's thread; sessions are held in another."""
 
     def __init__(
-        self, config: SchedulingConfig, job: PlacedJob, say: Callable[[str], None]
+        self,
+        config: SchedulingConfig,
+        job: PlacedJob,
+        say: Callable[[str], None],
+        state: Path,
     ) -> None:
-        """Raises UsageError if a service's settings cannot be used."""
+        """In the ``state`` directory others find its places, if the manager is killed.
+
+        Raises UsageError if a service's settings cannot be used.
+        """
+        self._kept = KeptPlaces(state, config.extenders, say)
         self._config = config
         self._job = job
         self._say = say
@@ -90,7 +101,8 @@ class SessionPlacer:
             released = [*self._owed, *self._taken_back(list(self._held) if is_over else ended)]
             if asked is not None and not is_over:
                 question, post = asked
-                post(self._answer(question, released))
+                again = self._taken_back(sorted(question.again))
+                post(self._answer(question, [*released, *again], again))
             elif released:
                 self._answer(Question(()), released)
             if is_over:
@@ -114,26 +126,43 @@ class SessionPlacer:
     def _taken_back(self, tasks: Sequence[str]) -> list[TaskView]:
         return [self._held.pop(name) for name in tasks if name in self._held]
 
-    def _answer(self, question: Question, released: Sequence[TaskView]) -> Placed:
+    def _answer(
+        self, question: Question, released: Sequence[TaskView], again: Sequence[TaskView] = ()
+    ) -> Placed:
         try:
-            return self._hold(question, released)
+            if again and not self._held:
+                self._is_enqueued = False  # a full session: the job comes anew
+            placed = self._hold(question, released, again)
+            return replace(placed, again=question.again)
         except Exception as error:  # noqa: BLE001 - the thread's boundary: an answer has to come
             traceback.print_exc()
-            return Placed(reason=f"the scheduling session failed: {error!r}")
+            reason = f"the scheduling session failed: {error!r}"
+            return Placed(reason=reason, again=question.again)
 
-    def _hold(self, question: Question, released: Sequence[TaskView]) -> Placed:
+    def _hold(
+        self, question: Question, released: Sequence[TaskView], again: Sequence[TaskView]
+    ) -> Placed:
         """With a question about no nodes, places are only given back."""
         self._names = names_of(question.nodes, self._names)
         excluded, doubtful = (
             frozenset(self._names[each] for each in ids if each in self._names)
             for ids in (question.excluded, question.doubtful)
         )
-        mine = [OnePerNode(task.node for task in self._held.values()), Last(doubtful)]
+        mine = [
+            PlaceKeeper(self._kept),
+            OnePerNode(task.node for task in self._held.values()),
+            Last(doubtful),
+            Stay(task.node for task in again),
+        ]
         panel = Panel([*mine, *built_ins(excluded)], self._extenders, self._say)
         view = self._view(question.nodes)
+        released = [*self._kept.lost(), *released]
         decisions = hold_session(view, panel, self._config.actions, released=released)
-        self._owed = list(decisions.unheard)
-        return self._keep(decisions, {name: node for node, name in self._names.items()})
+        self._kept.note_session(released, decisions.unheard)
+        self._owed = [task for task in decisions.unheard if task.job == self._job.run_id]
+        ids = {name: node for node, name in self._names.items()}
+        refused = {ids[name]: str(refusal) for name, refusal in panel.refused.items()}
+        return replace(self._keep(decisions, ids), refused=refused)
 
     def _keep(self, decisions: Decisions, ids: Mapping[str, str]) -> Placed:
         self._is_enqueued |= bool(decisions.enqueued)
@@ -189,35 +218,6 @@ class SessionPlacer:
     def _named(self, resources: Resources) -> Resources:
         names = self._job.resource_names
         return {names.get(name, name): amount for name, amount in resources.items()}
-
-
-class OnePerNode(Indifferent):
-    """A node has one agent of the job."""
-
-    def __init__(self, taken: Iterable[str | None]) -> None:
-        self._taken = set(taken)
-
-    def predicate(self, task: TaskView, node: NodeView) -> Refusal | None:
-        if node.name not in self._taken:
-            return None
-        return Refusal(f"{node.name} has an agent of the job", lacks_room=True)
-
-    def allocated(self, task: TaskView) -> Refusal | None:
-        self._taken.add(task.node)
-        return None
-
-    def deallocated(self, task: TaskView) -> None:
-        self._taken.discard(task.node)
-
-
-class Last(Indifferent):
-    """Nodes that are used only if there is no other."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset(names)
-
-    def prioritize(self, task: TaskView, nodes: Sequence[NodeView]) -> Mapping[str, float]:
-        return {node.name: -1e9 for node in nodes if node.name in self._names}
 
 
 def names_of(nodes: Sequence[Node], before: Mapping[str, str]) -> dict[str, str]:

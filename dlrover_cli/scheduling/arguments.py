@@ -74,6 +74,8 @@ class _Reader:
             return parse_address(url)
         except ValueError as error:
             hint = "Write it like this: http://127.0.0.1:8080"
+            if "password" in str(error):
+                hint = f"Put a token into a file, and name that with {TOKEN_FILE}."
             raise self._wrong(URL, f"{URL}: {error}", hint) from None
 
     def verbs(self) -> dict[Verb, str]:

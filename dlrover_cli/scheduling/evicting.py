@@ -4,11 +4,11 @@ Nobody is told in vain: only if the gang then fits, as far as can be known. What
 one job is not counted on by the next.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlrover_cli.scheduling.board import Board
-from dlrover_cli.scheduling.model import JobView, TaskView, charges
+from dlrover_cli.scheduling.model import JobView, QueueView, TaskView, charges
 from dlrover_cli.scheduling.panel import Panel
 from dlrover_cli.scheduling.queueing import (
     fewest,
@@ -39,6 +39,11 @@ class Evictions:
         self._board = board
         self._later = board.later()
         self._panel = panel
+
+    @property
+    def queues(self) -> Mapping[str, QueueView]:
+        """As they will be, with what was promised."""
+        return self._later.queues
 
     def preempt(self, job: JobView) -> tuple[Eviction, ...]:
         """Victims in the job's own queue."""

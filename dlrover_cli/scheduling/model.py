@@ -76,6 +76,15 @@ class JobView:
     phase: JobPhase = JobPhase.PENDING
     submitted: float = 0.0
     """Seconds since the epoch; of two jobs alike the older one goes first."""
+    gained: int = 0
+    """The priority that it has gained by waiting; what it had when it started, once it runs."""
+    is_owed_room: bool = False
+    """Whether another job was ended so that this one can start."""
+
+    @property
+    def standing(self) -> int:
+        """What it counts among those of its queue: its priority, and what waiting has added."""
+        return self.priority + self.gained
 
     @property
     def placed(self) -> tuple[TaskView, ...]:

@@ -38,6 +38,10 @@ class Panel:
         self._pool: ThreadPoolExecutor | None = None
         self._told: dict[str, list[SessionPlugin]] = {}
         """By the uid of a task, who was told in this session that it has a node."""
+        self.unheard: list[TaskView] = []
+        """Allocations of this session that were taken back, and not everybody has heard that."""
+        self.refused: dict[str, Refusal] = {}
+        """By the names of nodes, why a task may not run there: what was said last."""
 
     def open(self, view: SessionView) -> Refusal | None:
         for plugin in self._all:
@@ -89,6 +93,7 @@ class Panel:
         for node, refusal in zip(left, self._asked(task, left), strict=True):
             if refusal is not None:
                 found[node.name] = refusal
+        self.refused.update(found)
         return found
 
     def scores(self, task: TaskView, nodes: Sequence[NodeView]) -> Mapping[str, float] | Refusal:
@@ -135,8 +140,10 @@ class Panel:
 
     def deallocate(self, task: TaskView) -> None:
         """Take back an allocation of this session: tell those that were told, in reverse."""
-        for plugin in reversed(self._told.pop(task.uid, [])):
-            self._tell(plugin.deallocated, task)
+        told = reversed(self._told.pop(task.uid, []))
+        heard = [self._tell(plugin.deallocated, task) for plugin in told]
+        if not all(heard):
+            self.unheard.append(task)
 
     def release(self, task: TaskView) -> bool:
         """Tell all that a task of an earlier session has ended; whether all have heard it."""

@@ -2,11 +2,14 @@
 
 Within a queue the higher priority goes first, then the older job. Among queues the one that holds
 least for its weight goes first. Whoever cannot start for want of room keeps its turn, so that none
-is overtaken for ever by smaller ones.
+is overtaken for ever by smaller ones. Waiting adds to a job's priority, so that none is overtaken
+for ever by more important ones: what it has gained orders it and protects it while it runs, but
+ends nobody else.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
+from math import floor
 
 from dlrover_cli.scheduling.model import (
     AGENTS,
@@ -27,14 +30,37 @@ _MOST_TO_COMBINE = 8
 """Beyond so many tasks on a node nobody goes through all orders in which they may end."""
 
 
+def gained(waited: float, aging: float | None) -> int:
+    """The priority that so many seconds of waiting add: one for each ``aging``, none if None."""
+    return 0 if aging is None else floor(max(0.0, waited) / aging)
+
+
 def in_turn(jobs: Iterable[JobView]) -> list[JobView]:
     """The jobs of one queue, the next one first."""
-    return sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.uid))
+    return sorted(
+        jobs, key=lambda job: (not job.is_owed_room, -job.standing, job.submitted, job.uid)
+    )
 
 
-def next_queue(queues: Iterable[QueueView], total: Resources) -> QueueView:
-    """The queue that holds least for its weight; by name where that is the same."""
-    return min(queues, key=lambda queue: (weighted_share(queue, total), queue.name))
+def by_importance(jobs: Iterable[JobView]) -> list[JobView]:
+    """Those that may end others by their priority: what they have gained by waiting is no help."""
+    return sorted(
+        jobs, key=lambda job: (not job.is_owed_room, -job.priority, job.submitted, job.uid)
+    )
+
+
+def next_queue(
+    queues: Iterable[QueueView], total: Resources, first: Mapping[str, JobView]
+) -> QueueView:
+    """The queue that holds least for its weight; where that is the same, whose first is oldest.
+
+    ``first`` has the first job of each queue's line.
+    """
+
+    def turn(queue: QueueView) -> tuple[float, float, str]:
+        return weighted_share(queue, total), first[queue.name].submitted, queue.name
+
+    return min(queues, key=turn)
 
 
 def total_of(nodes: Iterable[NodeView]) -> dict[str, float]:
@@ -104,13 +130,17 @@ def has_room(tasks: Sequence[TaskView], nodes: Iterable[NodeView]) -> bool:
 
 
 def preemptees(evictor: JobView, jobs: Iterable[JobView]) -> list[JobView]:
-    """Running jobs of the same queue that matter less; the one that matters least first."""
+    """Running jobs of the same queue that matter less; the one that matters least first.
+
+    Whoever had to wait long before it started is not ended at once by the next that comes: it
+    would start again and again, and never end.
+    """
     found = [
         job
         for job in jobs
-        if job.queue == evictor.queue and job.priority < evictor.priority and _is_running(job)
+        if job.queue == evictor.queue and job.standing < evictor.priority and _is_running(job)
     ]
-    return sorted(found, key=lambda job: (job.priority, -job.submitted, job.uid))
+    return sorted(found, key=lambda job: (job.standing, -job.submitted, job.uid))
 
 
 def reclaimees(
@@ -121,7 +151,9 @@ def reclaimees(
 ) -> list[JobView]:
     """Running jobs of reclaimable queues that hold more than the evictor's would have after it.
 
-    That is strict, so that two queues never take the same place from each other in turn.
+    That is strict, so that two queues never take the same place from each other in turn. A large
+    job whose end would leave its queue with less than the evictor's is left alone if it had waited
+    longer: else two queues could end each other's large jobs again and again.
     """
     own = queues[evictor.queue]
     after = weighted_share(own, total, charges(minimum(evictor)))
@@ -130,9 +162,17 @@ def reclaimees(
         for name, queue in queues.items()
         if name != own.name and queue.reclaimable and weighted_share(queue, total) > after + _TINY
     }
-    found = [job for job in jobs if job.queue in richer and _is_running(job)]
+
+    def is_left_alone(job: JobView) -> bool:
+        left = {name: -amount for name, amount in charges(job.placed).items()}
+        is_poorer = weighted_share(queues[job.queue], total, left) < after - _TINY
+        return is_poorer and job.gained > evictor.gained
+
+    found = [
+        job for job in jobs if job.queue in richer and _is_running(job) and not is_left_alone(job)
+    ]
     return sorted(
-        found, key=lambda job: (-richer[job.queue], job.priority, -job.submitted, job.uid)
+        found, key=lambda job: (-richer[job.queue], job.standing, -job.submitted, job.uid)
     )
 
 

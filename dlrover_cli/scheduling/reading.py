@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.config.go_durations import parse_go_duration
 from dlrover_cli.config.quantities import parse_quantity
 from dlrover_cli.config.yaml_tree import BadYaml, read_yaml
 from dlrover_cli.contracts.extender_verbs import Verb
@@ -18,6 +19,7 @@ from dlrover_cli.errors import UsageError
 from dlrover_cli.scheduling.arguments import PREFIX, make_settings, suggestion
 from dlrover_cli.scheduling.settings import (
     DEFAULT_ACTIONS,
+    DEFAULT_AGING,
     Action,
     ExtenderSettings,
     QueueSettings,
@@ -185,6 +187,7 @@ class _File:
                 self._capacity(table.get("capacity"), (*keys, "capacity")),
                 self._weight(table.get("weight", 1), (*keys, "weight")),
                 self._reclaimable(table.get("reclaimable", True), (*keys, "reclaimable")),
+                self._aging(table.get("aging"), (*keys, "aging")),
             )
         return queues
 
@@ -213,6 +216,22 @@ class _File:
             raise self.wrong(keys, what, "Write reclaimable: false")
         return written
 
+    def _aging(self, written: Any, keys: Keys) -> float | None:
+        if written is None:
+            return DEFAULT_AGING
+        if written == _NEVER:
+            return None
+        hint = "Write aging: 10m for ten minutes, or aging: never"
+        if not isinstance(written, str):
+            raise self.wrong(keys, f"aging is a time, not {written!r}", hint)
+        try:
+            seconds = parse_go_duration(written)
+        except ValueError as error:
+            raise self.wrong(keys, f"aging: {error}", hint) from None
+        if seconds <= 0:
+            raise self.wrong(keys, f"aging is longer than nothing, not {written!r}", hint)
+        return seconds
+
     def _mapping(self, written: Any, keys: Keys, what: str) -> Mapping[str, Any]:
         if isinstance(written, dict):
             return written
@@ -235,4 +254,5 @@ def _implied_actions(extenders: Sequence[ExtenderSettings]) -> tuple[Action, ...
     return (*reclaim, *DEFAULT_ACTIONS, *preempt)
 
 
-_QUEUE_KEYS = ("capacity", "weight", "reclaimable")
+_QUEUE_KEYS = ("capacity", "weight", "reclaimable", "aging")
+_NEVER = "never"

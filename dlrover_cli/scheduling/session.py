@@ -6,7 +6,7 @@ A job starts as a gang: its minimum gets nodes, everybody is told of each, every
 is ready, or all is taken back in reverse. `close` is told on every way out.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -22,6 +22,7 @@ from dlrover_cli.scheduling.model import (
 )
 from dlrover_cli.scheduling.panel import Panel
 from dlrover_cli.scheduling.queueing import (
+    by_importance,
     crowds,
     in_turn,
     lacking,
@@ -44,7 +45,7 @@ class Decisions:
     """By the uid of a job, why it waits."""
     evictions: tuple[Eviction, ...] = ()
     unheard: tuple[TaskView, ...] = ()
-    """Those that were released and not everybody has heard it: to be told again."""
+    """Those whose nodes are free and not everybody has heard it: to be told again."""
 
     def why(self, uid: str) -> str:
         return (self.waiting or {}).get(uid, "")
@@ -68,7 +69,8 @@ def hold_session(
         if refusal is not None:
             waiting = {job.uid: str(refusal) for job in view.jobs if job.waiting}
             return Decisions(waiting=waiting, unheard=unheard)
-        return replace(session.run(actions), unheard=unheard)
+        decisions = session.run(actions)
+        return replace(decisions, unheard=(*unheard, *panel.unheard))
     finally:
         panel.close(session.board.view(view.uid))
 
@@ -158,7 +160,8 @@ class _Session:
         """One job after the other; a queue whose first job is short of capacity is passed by."""
         lines = {name: self._line(name) for name in self.board.queues}
         while lines := {name: line for name, line in lines.items() if line}:
-            queue = next_queue((self.board.queues[name] for name in lines), self._total)
+            first = {name: line[0] for name, line in lines.items()}
+            queue = next_queue((self.board.queues[name] for name in lines), self._total, first)
             line = lines[queue.name]
             if self._is_overused(queue.name, line):
                 del lines[queue.name]
@@ -168,7 +171,7 @@ class _Session:
             after = self.board.jobs[job.uid]
             if minimum(after) and self._is_short_of_queue(after) and job.uid not in self._refused:
                 self._ahead.append(after)
-                self._let_wait(line, f"{job.name} of the same queue is before it")
+                self._let_wait_behind(after, line)
                 del lines[queue.name]
 
     def _backfill(self) -> None:
@@ -184,18 +187,31 @@ class _Session:
 
     def _preempt(self) -> None:
         phase = Evictions(self.board, self._panel)
-        self._make_room(phase, phase.preempt)
+        waiting = [job for name in sorted(self.board.queues) for job in self._line(name)]
+        self._make_room(phase, phase.preempt, by_importance(waiting))
 
     def _reclaim(self) -> None:
         phase = Evictions(self.board, self._panel)
-        self._make_room(phase, phase.reclaim)
+        self._make_room(phase, phase.reclaim, self._turns_in(phase))
+
+    def _turns_in(self, phase: Evictions) -> Iterator[JobView]:
+        """Each queue in its turn, as if all had what is promised to them: none by more than one."""
+        lines = {name: self._line(name) for name in self.board.queues}
+        while lines := {name: line for name, line in lines.items() if line}:
+            first = {name: line[0] for name, line in lines.items()}
+            queue = next_queue((phase.queues[name] for name in lines), self._total, first)
+            yield lines[queue.name].pop(0)
 
     def _make_room(
-        self, phase: Evictions, evict: Callable[[JobView], tuple[Eviction, ...]]
+        self,
+        phase: Evictions,
+        evict: Callable[[JobView], tuple[Eviction, ...]],
+        jobs: Iterable[JobView],
     ) -> None:
-        jobs = [job for name in sorted(self.board.queues) for job in self._line(name)]
-        for job in in_turn(jobs):
-            if not minimum(job):
+        """Whoever waits for room keeps its turn here, too: none behind it ends others for it."""
+        stuck: set[str] = set()
+        for job in jobs:
+            if not minimum(job) or job.queue in stuck:
                 continue
             if phase.waits_for_ends(job):
                 continue
@@ -204,6 +220,8 @@ class _Session:
                 self._evictions.extend(evictions)
                 names = ", ".join(each.job.name for each in evictions)
                 self._why[job.uid] = f"it waits until {names} has made room"
+            elif self._gangs.could_ever_fit(job):
+                stuck.add(job.queue)
 
     # ---- one job -------------------------------------------------------------------------------
 
@@ -251,6 +269,12 @@ class _Session:
 
     def _is_short_of_queue(self, job: JobView) -> bool:
         return lacking(self.board.queues[job.queue], charges(minimum(job))) is not None
+
+    def _let_wait_behind(self, first: JobView, line: Sequence[JobView]) -> None:
+        for job in line:
+            by_age = first.priority < job.priority and not first.is_owed_room
+            has_waited = " has waited long and" if by_age else ""
+            self._let_wait([job], f"{first.name} of the same queue{has_waited} is before it")
 
     def _let_wait(self, jobs: Sequence[JobView], why: str) -> None:
         for job in jobs:

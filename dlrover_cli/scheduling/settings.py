@@ -21,6 +21,8 @@ class Action(StrEnum):
     PREEMPT = "preempt"
 
 
+DEFAULT_AGING = 600.0
+"""Seconds of waiting that are worth one point of priority."""
 DEFAULT_ACTIONS = (Action.ALLOCATE, Action.BACKFILL)
 
 
@@ -57,6 +59,8 @@ class QueueSettings:
     """By resource; `agents` counts agents. What is not named has no limit."""
     weight: int = 1
     reclaimable: bool = True
+    aging: float | None = DEFAULT_AGING
+    """How many seconds a job waits until it counts one priority higher; None for never."""
 
 
 @dataclass(frozen=True, slots=True)

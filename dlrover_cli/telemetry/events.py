@@ -5,21 +5,28 @@ written with one call, so that a reader never sees half of one. A journal that c
 costs the journal and one line on stderr, never the job.
 """
 
-import errno
 import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dlrover_cli.contracts.documents import plain
+from dlrover_cli.telemetry.whole_writes import append_line
 
 SCHEMA_VERSION = 1
 
 Recorder = Callable[..., None]
 """Called as ``record(kind, **data)`` from any thread; never raises."""
+
+Event = dict[str, Any]
+"""One event as it stands in the journal."""
+
+Listener = Callable[[Event], None]
+"""Gets each event in the thread that records it: it must return at once, and record nothing."""
 
 
 def record_nothing(kind: str, **data: Any) -> None:
@@ -34,6 +41,7 @@ class EventLog:
         self._run_id = run_id
         self._on_problem = on_problem
         self._lock = threading.Lock()
+        self._listeners: tuple[Listener, ...] = ()
         self.seq = 0
         """Of the last event; a file with several writers has each set it before it writes."""
         self._fd: int | None = None
@@ -46,10 +54,15 @@ class EventLog:
         except OSError as error:
             self._give_up(error)
 
-    def record(self, kind: str, **data: Any) -> None:
-        """Append one event."""
+    def subscribe(self, listener: Listener) -> None:
+        """Show ``listener`` every event from now on, in order, even those that cannot be kept."""
         with self._lock:
-            if self._fd is None:
+            self._listeners = (*self._listeners, listener)
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Append one event and show it to the listeners."""
+        with self._lock:
+            if self._fd is None and not self._listeners:
                 return
             self.seq += 1
             event = {
@@ -62,18 +75,27 @@ class EventLog:
                 "kind": kind,
                 "data": plain(data),
             }
-            line = (json.dumps(event) + "\n").encode("ascii")
-            try:
-                _write_whole(self._fd, line)
-            except OSError as error:
-                self._give_up(error)
+            self._append(event)
+            for listener in self._listeners:
+                with suppress(Exception):  # a view of the run must not become its problem
+                    listener(event)
 
     def close(self) -> None:
         """Close the file; later events are dropped."""
         with self._lock:
+            self._listeners = ()
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
+
+    def _append(self, event: Event) -> None:
+        if self._fd is None:
+            return
+        line = (json.dumps(event) + "\n").encode("ascii")
+        try:
+            append_line(self._fd, line)
+        except OSError as error:
+            self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
         if self._fd is not None:
@@ -82,9 +104,19 @@ class EventLog:
         self._on_problem(f"cannot write events to {self._path}: {error.strerror}; going on without")
 
 
-def _write_whole(fd: int, line: bytes) -> None:
-    """Append the line, or nothing of it: what fits on a disk that fills up may be half a line."""
-    written = os.write(fd, line)
-    if written < len(line):
-        os.ftruncate(fd, os.fstat(fd).st_size - written)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def read_events(journal: Path, kinds: Iterable[str] = ()) -> Iterator[Event]:
+    """What stands in a journal, as far as it can be read; with kinds, those events alone."""
+    marks = [f'"kind": "{kind}"'.encode() for kind in kinds]
+    try:
+        lines = journal.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if marks and not any(mark in line for mark in marks):
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:  # torn by a crash
+            continue
+        if isinstance(event, dict):
+            yield event

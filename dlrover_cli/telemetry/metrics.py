@@ -1,7 +1,7 @@
 """Metrics to the user's handlers, each in a thread of its own, so that none can hold up the agent.
 
-`load_metrics_handlers` makes the handlers, `MetricsFanOut` is the one handler that torch sees, and
-`install` tells torch about it.
+`MetricsFanOut` is the one handler that torch sees, and `install` tells torch about it. Ours are
+metrics of torch's with labels.
 """
 
 import sys
@@ -10,49 +10,38 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from torch.distributed.elastic.metrics import api as metrics
 from torch.distributed.elastic.metrics.api import MetricData, MetricHandler
 
-from dlrover_cli.errors import ConfigError
-from dlrover_cli.plugins.construct import construct
+from dlrover_cli.contracts.metrics import GROUP
+from dlrover_cli.plugins.construct import accepts
 from dlrover_cli.plugins.faults import describe, user_frame
-from dlrover_cli.plugins.key_values import TakenKeys
-from dlrover_cli.plugins.reference import Found, check_class, resolve
 from dlrover_cli.telemetry.events import Recorder
+from dlrover_cli.telemetry.instruments import Instrument
+from dlrover_cli.telemetry.measurements import Reading
+from dlrover_cli.telemetry.metrics_loading import NamedHandler
 
-OPTION = "--metrics_handler"
 AGENT_GROUP = "torchelastic"
-QUEUE_LENGTH = 1024
+QUEUE_LENGTH = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class NamedHandler:
-    """A handler and the reference by which messages speak of it."""
+class LabelledMetric(MetricData):
+    """One of ours: a metric as torch has them, which knows what it measures, and where."""
 
-    reference: str
-    handler: MetricHandler
+    instrument: Instrument
+    labels: Mapping[str, str]
+    is_last: bool
+    is_past: bool
 
-
-def load_metrics_handlers(
-    references: Sequence[str],
-    cfg: Mapping[str, str],
-    roots: Sequence[Path],
-    *,
-    option: str = OPTION,
-) -> tuple[NamedHandler, ...]:
-    """Load and construct each handler with those keys of `cfg` that its constructor takes.
-
-    All are looked at before the first is constructed, so that a wrong key starts nothing.
-    """
-    found = [resolve(reference, option=option, roots=roots) for reference in references]
-    for each in found:
-        check_class(each, MetricHandler)
-    _refuse_keys_that_nobody_takes(cfg, found)
-    return tuple(NamedHandler(each.subject.reference, _construct(each, cfg)) for each in found)
+    @classmethod
+    def of(cls, reading: Reading) -> "LabelledMetric":
+        metric = cls(reading.time, GROUP, reading.instrument.name, reading.value)
+        metric.instrument = reading.instrument
+        metric.labels = reading.labels
+        metric.is_last, metric.is_past = reading.is_last, reading.is_past
+        return metric
 
 
 class MetricsFanOut(MetricHandler):
@@ -156,6 +145,12 @@ class _Lane:
                 handler=self._name,
                 count=lost,
             )
+        elif self._thread.is_alive():
+            self._reporter.once(
+                "metrics_handler_stuck",
+                f"metrics handler {self._name} does not end, and is left behind",
+                handler=self._name,
+            )
         return lost
 
     def _deliver(self) -> None:
@@ -164,19 +159,25 @@ class _Lane:
                 self._in_hand = 0
                 self._changed.wait_for(lambda: self._queue or self._closing)
                 if not self._queue:
-                    return
+                    break
                 data = self._queue.popleft()
                 self._in_hand = 1
-            try:
-                self._handler.emit(data)
-            except BaseException as error:  # noqa: BLE001 - the boundary to the user's handler
-                self._reporter.once(
-                    "metrics_handler_failed",
-                    f"metrics handler {self._name} raised {describe(error)}{user_frame(error)}; "
-                    "the job goes on",
-                    handler=self._name,
-                    error=describe(error),
-                )
+            self._fenced(self._handler.emit, data)
+        close = getattr(self._handler, "close", None)
+        if callable(close) and accepts(close):
+            self._fenced(close)
+
+    def _fenced(self, call: Callable[..., object], *args: object) -> None:
+        try:
+            call(*args)
+        except BaseException as error:  # noqa: BLE001 - the boundary to the user's handler
+            self._reporter.once(
+                "metrics_handler_failed",
+                f"metrics handler {self._name} raised {describe(error)}{user_frame(error)}; "
+                "the job goes on",
+                handler=self._name,
+                error=describe(error),
+            )
 
 
 class _Reporter:
@@ -199,26 +200,3 @@ class _Reporter:
                 self._recorder(kind, **data)
         with suppress(Exception):
             print(f"dlrover-run: {sentence}", file=self._stderr or sys.stderr, flush=True)
-
-
-def _refuse_keys_that_nobody_takes(cfg: Mapping[str, str], found: Sequence[Found]) -> None:
-    takers = {each.subject.reference: TakenKeys(each.value) for each in found}
-    for key in cfg:
-        if any(taken.takes(key) for taken in takers.values()):
-            continue
-        known = "; ".join(f"{reference} takes {taken}" for reference, taken in takers.items())
-        raise ConfigError(
-            f"--metrics_cfg: no metrics handler takes the key {key!r}",
-            setting="metrics_cfg",
-            hint=known or "name a handler with --metrics_handler",
-        )
-
-
-def _construct(found: Found, cfg: Mapping[str, str]) -> MetricHandler:
-    taken = TakenKeys(found.value)
-    arguments = taken.arguments(cfg)
-    lacking = ",".join(f"{name}=…" for name in taken.lacking(arguments))
-    handler: MetricHandler = construct(
-        found, kwargs=arguments, hint=f"give --metrics_cfg={lacking}" if lacking else None
-    )
-    return handler

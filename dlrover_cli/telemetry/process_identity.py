@@ -31,7 +31,11 @@ class ProcessIdentity:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["pid"], data["start_time"], data["boot_id"], data["host"])
+        """Raises KeyError, TypeError or ValueError for what names no process."""
+        pid = data["pid"]
+        if type(pid) is not int or not 0 < pid < _PIDS:
+            raise ValueError(f"{pid!r} is no pid")
+        return cls(pid, data["start_time"], str(data["boot_id"]), str(data["host"]))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,6 +78,10 @@ class ProcessIdentity:
             except ProcessLookupError:
                 return False
             return True
+
+
+_PIDS = 1 << 31
+"""The kernel takes none from here on."""
 
 
 def _start_time(pid: int) -> int | None:

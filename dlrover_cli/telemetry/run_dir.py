@@ -5,14 +5,13 @@
         events.jsonl        the states it was in, and whose it is
         result.json         how it ended
         nodes/<agent>/      one writer each
-            events.jsonl
+            events.jsonl, live.json, samples.jsonl
             logs/attempt_<k>/<global rank>/{stdout.log, stderr.log, error.json}
             failures/<n>.json
 
 Everything is private to the user. Files of an attempt are never overwritten by a later one.
 """
 
-import contextlib
 import json
 import os
 import secrets
@@ -26,6 +25,7 @@ from typing import Any
 
 from dlrover_cli.contracts.documents import plain
 from dlrover_cli.errors import LaunchError
+from dlrover_cli.telemetry.whole_writes import replacing
 
 SCHEMA_VERSION = 1
 
@@ -130,19 +130,12 @@ def join_run_directory(
 
 
 def write_json_atomically(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace ``path`` by the document: readers see the old file or the new one, never a part."""
+    """Replace ``path`` by the document, which is on the disk when this returns."""
     text = json.dumps(plain(content), indent=2) + "\n"
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replacing(path) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _agent_name() -> str:

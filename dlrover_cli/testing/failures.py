@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from dlrover_cli.contracts import AgentFailureInfo, FailureKind, WorkerFailure, WorkerPhase
+from dlrover_cli.words import signal_name
 
 _TIMESTAMP = 1_700_000_000
 _FIRST_PID = 1000
@@ -151,7 +152,7 @@ def _log_content(root: WorkerFailure, others: Sequence[WorkerFailure], log: str)
 
 def _ending(worker: WorkerFailure) -> str:
     if worker.signal is not None:
-        return f"rank {worker.global_rank} was killed by {signals.Signals(worker.signal).name}"
+        return f"rank {worker.global_rank} was killed by {signal_name(worker.signal)}"
     if worker.exit_code is None:
         return f"rank {worker.global_rank} hangs"
     return f"rank {worker.global_rank} exited with code {worker.exit_code}"

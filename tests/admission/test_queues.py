@@ -1,6 +1,7 @@
 """Submitted jobs start in their turn, make room, and leave nothing behind in the book."""
 
 import signal
+import time
 
 import pytest
 
@@ -34,6 +35,26 @@ def test_jobs_of_a_full_queue_wait_and_start_by_priority_then_age(jobs: Jobs) ->
         assert run.ended().state is RunState.FINISHED
 
     assert started(jobs) == ["first", "urgent", "second"]
+    assert book(jobs) == {}
+
+
+@pytest.mark.full
+def test_a_job_that_has_waited_long_goes_before_a_more_important_one(jobs: Jobs) -> None:
+    write_extender(jobs, queues={"default": {"capacity": 1, "aging": "10ms"}})
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [patient] = submit(jobs, patient=lasting("patient"))
+    _waits(patient, "queue default holds 1 of 1 agents, and the job needs 1")
+    eventually(lambda: time.time() - book(jobs)["patient"]["submitted"] > 0.1, PATIENCE)
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=1))
+    _waits(urgent, "patient of the same queue has waited long and is before it")
+
+    for name in ("first", "patient", "urgent"):
+        end(jobs, name)
+    for run in (first, patient, urgent):
+        assert run.ended().state is RunState.FINISHED
+
+    assert started(jobs) == ["first", "patient", "urgent"]
     assert book(jobs) == {}
 
 
@@ -79,6 +100,53 @@ def test_a_victim_ends_in_good_order_and_runs_again_from_the_queue(jobs: Jobs) -
     ]
     assert started(jobs) == ["victim", "urgent", "victim"]
     assert book(jobs) == {}
+
+
+@pytest.mark.full
+def test_a_victim_has_all_its_restarts_again(jobs: Jobs) -> None:
+    """One is spent before it makes room, and one after that; it has no more than one."""
+    (jobs.project / "train.py").write_text(
+        "import os, pathlib, time\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    raise SystemExit(3)\n"
+        "pathlib.Path('restarted').touch()\n"
+        "while not pathlib.Path('victim.end').exists():\n"
+        "    time.sleep(0.05)\n"
+    )
+    write_extender(jobs, actions="allocate, preempt", **ONE_AT_A_TIME)
+    properties = {"script": "train.py", "max_restarts": 1}
+    [victim] = submit(jobs, victim={"engine": "torch", "properties": properties})
+    eventually((jobs.project / "restarted").exists, PATIENCE)
+
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=9))
+    urgent.wait_for(RunState.RUNNING)
+    for name in ("victim", "urgent"):
+        end(jobs, name)
+
+    assert urgent.ended().state is RunState.FINISHED
+    assert victim.ended().state is RunState.FINISHED, victim.log
+    assert victim.states.count("STARTING") == 2
+
+
+@pytest.mark.full
+def test_a_capacity_below_what_runs_ends_nobody_and_starts_nobody(jobs: Jobs) -> None:
+    write_extender(jobs, queues={"default": {"capacity": 2}})
+    first, second = submit(jobs, first=lasting("first"), second=lasting("second"))
+    for run in (first, second):
+        run.wait_for(RunState.RUNNING)
+
+    write_extender(jobs, **ONE_AT_A_TIME)
+    [third] = submit(jobs, third=lasting("third"))
+    _waits(third, "queue default holds 2 of 1 agents, and the job needs 1")
+    end(jobs, "first")
+    assert first.ended().state is RunState.FINISHED
+    _waits(third, "queue default holds 1 of 1 agents, and the job needs 1")
+    assert second.story.state is RunState.RUNNING
+
+    for name in ("second", "third"):
+        end(jobs, name)
+    for run in (second, third):
+        assert run.ended().state is RunState.FINISHED
 
 
 @pytest.mark.full

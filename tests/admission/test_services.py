@@ -1,13 +1,23 @@
 """A service that decides about submitted jobs hears of each place, taken and free again."""
 
+import json
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from dlrover_cli.admission.book import opened_book, read_book
+from dlrover_cli.admission.giving_back import files_with_ends
 from dlrover_cli.contracts.run_states import RunState
+from dlrover_cli.scheduling.kept_places import KeptPlaces
+from dlrover_cli.scheduling.model import TaskView
+from dlrover_cli.scheduling.options import from_options
 from tests.admission.queued import book, end, lasting, started, submit, write_extender
 from tests.harness.waiting import eventually
 from tests.jobs.submitted import PATIENCE, Jobs, shell
+from tests.scheduling.golden_bodies import assert_bodies_are_golden
 from tests.scheduling.recording_service import RecordingService, recording_service
 
 QUEUES = {"default": {"capacity": 1}}
@@ -32,6 +42,7 @@ def test_every_verb_is_asked_in_the_order_of_a_session(
         *("allocateFunc", "jobReady", "onSessionClose"),
         *("onSessionOpen", "deallocateFunc", "onSessionClose"),
     ]
+    assert_bodies_are_golden(service)
     assert service.held() == {}
 
 
@@ -85,6 +96,95 @@ def test_a_place_whose_runner_was_killed_is_given_back_by_the_next_session(
     assert book(jobs) == {}
 
 
+@pytest.mark.parametrize("command", ["stop", "cleanup"])
+def test_the_place_of_a_killed_run_is_given_back_when_it_is_stopped_though_nobody_waits(
+    jobs: Jobs, service: RecordingService, command: str
+) -> None:
+    write_extender(jobs, queues=QUEUES, **service.settings())
+    [lost] = submit(jobs, lost=lasting("lost"))
+    lost.wait_for(RunState.RUNNING)
+    lost.kill_owner()
+
+    assert jobs.listed()[lost.run_id]["state"] == "LOST"
+    assert service.held() == {"lost-0": 1}, "its job may still run"
+    jobs.command(command, lost.run_id)
+
+    eventually(lambda: book(jobs) == {}, PATIENCE)
+    assert service.held() == {}
+
+
+@pytest.mark.full
+def test_a_list_waits_for_no_service_that_has_to_hear_of_a_place(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    write_extender(jobs, **service.settings())
+    service.answers["deallocateFunc"] = 500
+    [run] = submit(jobs, train=shell("true"))
+    assert run.ended().state is RunState.FINISHED
+    age_sessions(jobs)
+    is_listed = threading.Event()
+    service.answers["deallocateFunc"] = lambda: is_listed.wait(PATIENCE)
+
+    assert jobs.listed()[run.run_id]["state"] == "FINISHED"
+    is_listed.set()
+
+    eventually(lambda: book(jobs) == {}, PATIENCE)
+    assert service.held() == {}
+
+
+@pytest.mark.full
+def test_a_place_of_a_file_that_is_gone_is_kept_and_not_asked_for_at_every_look(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    write_extender(jobs, **service.settings())
+    service.answers["deallocateFunc"] = 500
+    [run] = submit(jobs, train=shell("true"))
+    assert run.ended().state is RunState.FINISHED
+    (jobs.project / "extender.yaml").unlink()
+    [before] = age_sessions(jobs).values()
+
+    jobs.listed()
+
+    eventually(lambda: sessions(jobs) != {str(jobs.project / "extender.yaml"): before}, PATIENCE)
+    assert list(book(jobs)) == ["train"]
+    now = time.time()
+    assert files_with_ends(read_book(jobs.state), jobs.state, now) == set()
+    assert files_with_ends(read_book(jobs.state), jobs.state, now + 60) != set()
+
+
+def sessions(jobs: Jobs) -> dict[str, float]:
+    """When each file's last session was."""
+    return dict(read_book(jobs.state).sessions)
+
+
+def age_sessions(jobs: Jobs) -> dict[str, float]:
+    """Let them be of a minute ago."""
+    with opened_book(jobs.state) as opened:
+        aged = {file: at - 60 for file, at in opened.book.sessions.items()}
+        opened.write(replace(opened.book, sessions=aged))
+    return aged
+
+
+@pytest.mark.full
+def test_the_place_of_a_killed_run_in_the_foreground_is_given_back_by_a_queues_session(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    kept = KeptPlaces(jobs.state, [from_options(service.url)], print)
+    task = TaskView("default", "fore-0", "fore-0", "fore", node="n", place="p1")
+    kept.keep(task)
+    [path] = (jobs.state / "places").iterdir()
+    document = json.loads(path.read_text())
+    document["owner"]["start_time"] -= 1  # which nobody has
+    path.write_text(json.dumps(document))
+    write_extender(jobs, **service.settings())
+
+    [run] = submit(jobs, train=shell("true"))
+
+    assert run.ended().state is RunState.FINISHED
+    assert service.tasks("deallocateFunc") == ["fore-0", "train-0"]
+    assert not path.exists()
+
+
 @pytest.mark.full
 def test_an_end_that_the_service_has_not_heard_of_is_told_again(
     jobs: Jobs, service: RecordingService
@@ -129,6 +229,8 @@ def test_a_victim_that_the_service_names_runs_again(jobs: Jobs, service: Recordi
     for run in (urgent, victim, other):
         assert run.ended().state is RunState.FINISHED
     assert started(jobs) == ["victim", "urgent", "victim", "other"]
+    assert "preemptable" in service.verbs
+    assert_bodies_are_golden(service)
     assert service.held() == {}
 
 
@@ -152,5 +254,25 @@ def test_a_victim_whose_end_was_not_heard_waits_like_any_other(
     for run in (urgent, victim):
         assert run.ended().state is RunState.FINISHED
     assert started(jobs) == ["victim", "urgent", "victim"]
+    assert service.held() == {}
+    assert book(jobs) == {}
+
+
+@pytest.mark.full
+def test_a_place_that_was_taken_back_at_once_is_told_again_until_it_is_heard(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    """The book keeps it, although the run has no place and never had one."""
+    write_extender(jobs, **service.settings())
+    service.answers |= {"jobReady": {"status": False}, "deallocateFunc": 500}
+    [first] = submit(jobs, first=shell("true"))
+    eventually(lambda: "not ready" in first.story.reason, PATIENCE)
+    assert service.held() == {"first-0": 1}
+
+    service.answers.clear()
+    [second] = submit(jobs, second=shell("true"))
+
+    for run in (first, second):
+        assert run.ended().state is RunState.FINISHED
     assert service.held() == {}
     assert book(jobs) == {}

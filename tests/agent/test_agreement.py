@@ -120,6 +120,7 @@ def test_everybody_adopts_the_decision_of_the_one_who_reported(round_of, kind, c
     decisions = settle_all(agents)
     assert decisions == [{"decided by": count - 1, "about": "cause"}] * count
     assert [len(agent.asked) for agent in agents] == [0] * (count - 1) + [1]
+    assert sorted(agent.agreement.is_first() for agent in agents) == [False] * (count - 1) + [True]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -378,6 +379,7 @@ def test_a_lost_store_is_noticed_by_everybody_who_waits():
     ):
         with pytest.raises(ControlStoreLost, match="control store is lost"):
             call()
+    assert all(agent.agreement.is_first() for agent in agents)
     agents[0].agreement.leave()  # there is nothing left to leave, and nobody to tell
     assert agents[0].next(0.1) is None
     for agent in agents:

@@ -47,6 +47,7 @@ def test_the_table(verdict, spent, action, code):
         (NORMAL, Counters(restart_count=3), Limits(3), "all 3 restarts are spent"),
         (NORMAL, Counters(restart_count=1), Limits(1), "the only restart is spent"),
         (NODE, Counters(), Limits(0), "node relaunch 1 of 3"),
+        (NODE, Counters(node_relaunches=3), Limits(0), "all 3 node relaunches are spent"),
         (GLOBAL, Counters(generation=1), Limits(0), "job restart 2 of 3"),
         (GLOBAL, Counters(generation=3), Limits(0), "all 3 job restarts are spent"),
         (ABORTION, Counters(), Limits(9), "aborted by policy; do not retry"),

@@ -5,7 +5,7 @@ import os
 import pytest
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, Std
 
-from dlrover_cli.agent.logs import RunLogsSpecs, line_prefix, worker_streams
+from dlrover_cli.agent.logs import RunLogsSpecs, Shown, StreamWishes, worker_streams
 from dlrover_cli.workers.streams import LineFilter, StreamPlan
 
 
@@ -21,8 +21,9 @@ def envs(count=2, attempt=0, first_rank=0):
     }
 
 
-def streams_of(dest, local_rank=0, *, prefix="[x]:", stderr_copy=None, **filters):
-    return worker_streams(dest, local_rank, prefix, stderr_copy, filters)
+def streams_of(dest, local_rank=0, *, directory=None, is_shown=True, prefix="", **filters):
+    wishes = StreamWishes(prefix, prefix or "[x]:", is_shown, directory, filters)
+    return worker_streams(dest, local_rank, wishes)
 
 
 # ---- streams -----------------------------------------------------------------------------------
@@ -37,14 +38,36 @@ def test_a_stream_without_a_file_goes_to_the_console():
 
 def test_a_stderr_on_the_console_is_kept_where_told():
     dest = LogsDest(stdouts={0: ""}, stderrs={0: ""})
-    streams = streams_of(dest, stderr_copy="/run/stderr.log")
-    assert streams.stderr == StreamPlan(file="/run/stderr.log", console=2, keep_tail=True)
+    streams = streams_of(dest, directory="/run")
+    assert streams.stderr == StreamPlan(
+        file="/run/stderr.log", console=2, keep_tail=True, bounded=True, times="/run/stderr.times"
+    )
     assert streams.stdout == StreamPlan(console=1)
+
+
+def test_a_rank_that_is_not_shown_is_kept_for_the_verdict_alone():
+    dest = LogsDest(stdouts={0: ""}, stderrs={0: os.devnull})
+    streams = streams_of(dest, directory="/run", is_shown=False)
+    assert streams.stdout == StreamPlan(file=os.devnull)
+    assert (streams.stderr.file, streams.stderr.console) == ("/run/stderr.log", None)
+
+
+def test_a_file_of_the_run_directory_has_its_times_beside_it():
+    dest = LogsDest(stdouts={0: "/run/stdout.log"}, stderrs={0: "/elsewhere/stderr.log"})
+    streams = streams_of(dest, directory="/run")
+    assert streams.stdout == StreamPlan(file="/run/stdout.log", times="/run/stdout.times")
+    assert streams.stderr == StreamPlan(file="/elsewhere/stderr.log")
+
+
+def test_a_prefix_of_our_own_stands_before_lines_that_nobody_tees():
+    streams = streams_of(LogsDest(stdouts={0: ""}, stderrs={0: ""}), prefix="[7] ")
+    assert streams.stdout == StreamPlan(console=1, prefix="[7] ")
+    assert streams.stdout.needs_pump
 
 
 def test_a_redirected_stream_is_a_file_that_nobody_pumps():
     dest = LogsDest(stdouts={0: "/log/out"}, stderrs={0: "/log/err"})
-    streams = streams_of(dest, stderr_copy="/run/stderr.log")
+    streams = streams_of(dest, directory="/run")
     assert streams.stdout == StreamPlan(file="/log/out")
     assert streams.stderr == StreamPlan(file="/log/err")
     assert not streams.stdout.needs_pump
@@ -127,14 +150,36 @@ def test_redirects_tees_and_the_rank_filter_together(tmp_path, redirects, tee, s
 # ---- prefixes ----------------------------------------------------------------------------------
 
 
+NAMES = {
+    "role_name": "trainer",
+    "rank": 15,
+    "global_rank": 15,
+    "local_rank": 7,
+    "node_rank": 1,
+    "host": "node-b",
+    "attempt": 3,
+}
+
+
 @pytest.mark.parametrize(
     "template, prefix",
     [
-        (None, "[trainer1]:"),
+        (None, "[trainer7]:"),
         ("", ""),
-        ("${role_name} ${rank}/${local_rank}: ", "trainer 5/1: "),
-        ("$rank $unknown ${also} $$", "5 $unknown ${also} $"),
+        ("${role_name} ${rank}/${local_rank}: ", "trainer 15/7: "),
+        ("${host}.${node_rank} ${global_rank}#${attempt} ", "node-b.1 15#3 "),
+        ("$rank $unknown ${also} $$", "15 $unknown ${also} $"),
     ],
 )
-def test_prefixes(template, prefix):
-    assert line_prefix(template, "trainer", 5, 1) == prefix
+def test_prefixes_of_teed_lines(template, prefix):
+    assert Shown(teed_prefix=template).prefix_of(NAMES) == ("", prefix)
+
+
+def test_a_prefix_of_our_own_is_before_every_line():
+    shown = Shown("${host}:${rank} ", teed_prefix="${rank}")
+    assert shown.prefix_of(NAMES) == ("node-b:15 ", "node-b:15 ")
+
+
+def test_ranks_that_are_shown():
+    assert Shown().shows(99)
+    assert [rank for rank in range(20) if Shown(ranks=frozenset({1, 12})).shows(rank)] == [1, 12]

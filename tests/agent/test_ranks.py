@@ -16,7 +16,13 @@ counters = st.builds(
     node_relaunches=st.integers(0, 9),
 )
 hellos = st.lists(
-    st.builds(Hello, st.sampled_from(["trainer", "reader", "x"]), st.integers(1, 16), counters),
+    st.builds(
+        Hello,
+        st.sampled_from(["trainer", "reader", "x"]),
+        st.integers(1, 16),
+        counters,
+        st.dictionaries(st.text(), st.text(), max_size=2),
+    ),
     min_size=1,
     max_size=12,
 )

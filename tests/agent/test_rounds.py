@@ -156,6 +156,16 @@ def test_roles_have_ranks_of_their_own(store):
     ] == [(0, 4), (0, 1), (2, 4)]
 
 
+def test_the_first_node_knows_what_the_others_have_otherwise(store):
+    hellos = [Hello("x", 1, Counters(), {"--max-restarts": text}) for text in ("3", "0", "3")]
+    rounds = join_all(nodes_of(store, hellos))
+    assert [round_.differing for round_ in rounds] == [
+        {"--max-restarts": {"3": (0, 2), "0": (1,)}},
+        {},
+        {},
+    ]
+
+
 @pytest.mark.parametrize("store", KINDS, indirect=True)
 def test_a_hello_that_a_dead_agent_left_behind_does_not_count(store):
     """It said hello and died before anybody answered; another one has its rank now."""

@@ -248,3 +248,38 @@ def test_a_journal_is_not_inherited(tmp_path, lines):
     )
     assert repr(str(log._fd)) not in seen.stdout
     log.close()
+
+
+# ---- those who listen ----------------------------------------------------------------------------
+
+
+def test_a_listener_sees_what_the_journal_keeps(tmp_path, lines):
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, "run", lines.append)
+    heard = []
+    log.subscribe(heard.append)
+    log.record("failure", ranks=[1])
+    log.record("decision", path=Path("a"))
+    log.close()
+    log.record("too_late")
+    assert heard == [json.loads(line) for line in path.read_text().splitlines()]
+    assert [event["kind"] for event in heard] == ["failure", "decision"]
+
+
+def test_a_listener_that_raises_costs_neither_the_journal_nor_the_others_anything(tmp_path, lines):
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, "run", lines.append)
+    heard = []
+    log.subscribe(lambda event: 1 / 0)
+    log.subscribe(heard.append)
+    log.record("failure")
+    log.close()
+    assert len(heard) == len(path.read_text().splitlines()) == 1
+
+
+def test_listeners_hear_what_cannot_be_kept(tmp_path, lines):
+    log = EventLog(tmp_path / "missing" / "events.jsonl", "run", lines.append)
+    heard = []
+    log.subscribe(heard.append)
+    log.record("failure")
+    assert [event["kind"] for event in heard] == ["failure"]

@@ -84,21 +84,30 @@ class TestException:
         info = info_of(failure_of(ended))
         assert (info.kind, info.phase) == (FailureKind.EXCEPTION, WorkerPhase.TRAINING)
 
-    def test_a_signal_on_top_of_it_is_not_the_reason(self, workers: Workers) -> None:
+    @pytest.mark.parametrize("crash", ["SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"])
+    def test_a_crash_on_top_of_it_is_neither_the_reason_nor_the_status(
+        self, workers: Workers, crash: str
+    ) -> None:
         """As when a communication library aborts because the interpreter goes away under it."""
-        ended = workers.run(
-            """
-            import atexit, os
-            atexit.register(os.abort)
-            raise ValueError("the reason")
-            """,
-            before=_in_training,
-        )
+        ended = workers.run(_ending_in("ValueError('the reason')", crash), before=_in_training)
+        assert ended.status == -getattr(signal, crash)
         failure = failure_of(ended)
-        assert failure.signal == signal.SIGABRT
+        assert (failure.exit_code, failure.signal) == (1, None)
         assert failure.message == "the reason"
         assert not is_collateral(failure, ended.stderr)
         assert info_of(failure).kind is FailureKind.EXCEPTION
+
+    def test_what_somebody_else_sends_is_the_status_and_not_the_reason(
+        self, workers: Workers
+    ) -> None:
+        failure = failure_of(workers.run(_ending_in("ValueError('the reason')", "SIGKILL")))
+        assert (failure.exit_code, failure.signal) == (None, signal.SIGKILL)
+        assert failure.message == "the reason"
+
+    def test_a_crash_after_an_interrupt_leaves_it_an_interrupt(self, workers: Workers) -> None:
+        failure = failure_of(workers.run(_ending_in("KeyboardInterrupt", "SIGABRT")))
+        assert failure.signal == signal.SIGINT
+        assert info_of(failure).kind is FailureKind.SIGNAL
 
     def test_an_interrupt_is_a_signal(self, workers: Workers) -> None:
         ended = workers.run(
@@ -414,6 +423,15 @@ class TestHang:
 
     def test_its_status_is_a_sentence(self) -> None:
         assert describe_status(self.hang(2, odd=1)[0]) == ("has not moved for 60 s, after 5 steps")
+
+
+def _ending_in(exception: str, name: str) -> str:
+    """A worker that raises this, and gets this signal when its interpreter ends."""
+    return f"""
+        import atexit, os, signal
+        atexit.register(os.kill, os.getpid(), signal.{name})
+        raise {exception}
+    """
 
 
 def _in_training(directory: Path) -> None:

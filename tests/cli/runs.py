@@ -13,6 +13,7 @@ from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import JobDocument, RunFiles
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import new_run_id
+from dlrover_cli.workers.log_file import RECORD
 
 JOB = {
     "__class__": "dlrover_cli.contracts.jobs::BaseJob",
@@ -87,11 +88,16 @@ class Runs:
         return files
 
 
-def write_log(files: RunFiles, attempt: int, rank: int, stream: str, text: str) -> Path:
-    """Append to a worker's output."""
+def write_log(
+    files: RunFiles, attempt: int, rank: int, stream: str, text: str, at: float | None = None
+) -> Path:
+    """Append to a worker's output; ``at`` a time that is taken down."""
     directory = files.nodes / "node.1" / "logs" / f"attempt_{attempt}" / str(rank)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{stream}.log"
+    if at is not None:
+        with path.with_suffix(".times").open("ab") as times:
+            times.write(RECORD.pack(path.stat().st_size if path.exists() else 0, int(at * 1e9)))
     with path.open("a") as file:
         file.write(text)
     return path

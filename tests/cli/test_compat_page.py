@@ -1,4 +1,4 @@
-"""docs/torchrun-compat.md: what it says about values that are refused is what happens."""
+"""docs/reference/torchrun-compat.md: what it says about values that are refused is what happens."""
 
 import builtins
 import re
@@ -10,7 +10,7 @@ from torch.distributed import run as torchrun
 
 from dlrover_cli.cli import run as ours
 
-PAGE = Path(__file__).parents[2] / "docs" / "torchrun-compat.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "torchrun-compat.md"
 
 
 def rows(heading: str) -> list[list[str]]:

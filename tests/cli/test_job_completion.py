@@ -37,7 +37,7 @@ def bash(*words: str, **environ: str) -> list[str]:
 
 
 def test_commands_are_completed() -> None:
-    assert bash("s") == ["submit", "show", "stop"]
+    assert bash("s") == ["submit", "show", "stacks", "stop"]
     assert bash("plugins", "") == ["list", "check"]
 
 

@@ -14,7 +14,7 @@ from tests.cli.program import run_python
 from tests.cli.test_help import loaded
 from tests.services.servers import answer, serving
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "extender-schema.json"
+SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "extender-schema.json"
 
 
 def write(folder: Path, url: str, *lines: str) -> str:

@@ -52,6 +52,7 @@ def test_every_page_fits_the_screen_and_explains_every_option(
     monkeypatch.setenv("COLUMNS", "80")
     text = page(capsys, *words)
     assert text.startswith(f"Usage: dlrover-job {' '.join(words)}")
+    assert not re.search(r"\[\[", text.splitlines()[0]), "marked as optional or many twice"
     assert max(map(len, text.splitlines())) <= 80
     assert [each.name for each in parameters(words) if not each.help] == []
 

@@ -145,7 +145,7 @@ def test_no_run_in_that_state_is_said(runs: Runs, capsys) -> None:
         (["--state", "sleeping"], "--state=sleeping is no state of a run"),
         (["-n", "0"], "-n must be 1 or more and is 0"),
         (["-n", "2", "--all"], "-n and --all contradict each other"),
-        (["-n", "many"], "Invalid value for '-n' / '--number'"),
+        (["-n", "many"], "Invalid value for '-n' / '--number': give a whole number"),
         (["surplus"], "Got unexpected extra argument"),
     ],
 )

@@ -1,5 +1,6 @@
 """`dlrover-job logs`: what workers have printed, and what they print while we look."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from dlrover_cli.cli.job import main
+from dlrover_cli.cli.log_files import LineReader, WorkerLog
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import UsageError
 from dlrover_cli.jobs.ledger import Ledger
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.words import moment
 from tests.cli.conftest import JOB_PROGRAM
 from tests.cli.runs import Runs, write_log
 from tests.harness.launcher import Finished, Running
@@ -48,8 +51,10 @@ def test_one_of_several_ranks_needs_no_name(runs: Runs, capsys) -> None:
     for rank in range(3):
         write_log(files, 0, rank, "stdout", f"rank {rank} speaking\n")
     assert logs(capsys, "--rank", "1")[0] == "rank 1 speaking\n"
-    assert logs(capsys, "--rank", "2", "--rank", "0")[0] == (
-        "[rank 0] rank 0 speaking\n[rank 2] rank 2 speaking\n"
+    assert (
+        logs(capsys, "--rank", "0,2")[0]
+        == logs(capsys, "--rank", "2", "--rank", "0")[0]
+        == ("[rank 0] rank 0 speaking\n[rank 2] rank 2 speaking\n")
     )
 
 
@@ -65,6 +70,7 @@ def test_the_latest_attempt_is_shown_unless_another_one_is_asked_for(runs: Runs,
     "arguments, message, hint",
     [
         (["--rank", "7"], "has no rank 7", "there are: 0, 1"),
+        (["--rank", "one"], "--rank takes numbers and ranges", "--rank 0,8-15"),
         (["--attempt", "3"], "has no attempt 3", "there are: 0, 1"),
         (["--attempt", "0", "--rank", "1"], "has no rank 1", "there are: 0"),
         (["--runner", "--rank", "1"], "--runner has no ranks", "leave one"),
@@ -95,6 +101,7 @@ def test_a_run_without_output_says_so_on_stderr(runs: Runs, capsys) -> None:
 
 def test_of_a_run_in_the_foreground_only_stderr_is_kept(runs: Runs, capsys) -> None:
     files = runs.add(argv=["train.py"])
+    assert "only stderr" not in logs(capsys)[1]  # nobody knows yet
     write_log(files, 0, 0, "stderr", "a warning\n")
     out, err = logs(capsys)
     assert out == "a warning\n"
@@ -115,6 +122,112 @@ def test_bytes_that_are_no_text_pass_through(runs: Runs, capsysbinary) -> None:
     write_log(files, 0, 0, "stdout", "").write_bytes(b"\xff\xfe\r50%\r100%\n")
     assert main(["logs"]) == 0
     assert capsysbinary.readouterr().out == b"\xff\xfe\r50%\r100%\n"
+
+
+# ---- order, choice and form --------------------------------------------------------------------
+
+
+def two_attempts(runs: Runs) -> RunFiles:
+    files = runs.add()
+    write_log(files, 0, 0, "stdout", "step 1\n", at=100.0)
+    write_log(files, 0, 1, "stdout", "step 1\n", at=101.0)
+    write_log(files, 0, 1, "stderr", "Error: rank 1 broke\n", at=103.0)
+    write_log(files, 0, 0, "stdout", "step 2\n", at=102.0)
+    write_log(files, 0, 0, "stderr", "error: peer is gone\n", at=104.5)
+    write_log(files, 1, 0, "stdout", "step 3\n", at=110.0)
+    write_log(files, 1, 1, "stdout", "step 3\n", at=110.5)
+    return files
+
+
+def test_lines_of_all_ranks_and_streams_are_in_the_order_of_time(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    assert logs(capsys, "--attempt", "0")[0] == (
+        "[rank 0] step 1\n"
+        "[rank 1] step 1\n"
+        "[rank 0] step 2\n"
+        "[rank 1] Error: rank 1 broke\n"
+        "[rank 0] error: peer is gone\n"
+    )
+
+
+def test_all_attempts_are_shown_when_asked_for(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    out, _ = logs(capsys, "--attempt", "all", "--rank", "0")
+    assert out == (
+        "[attempt 0] step 1\n[attempt 0] step 2\n[attempt 0] error: peer is gone\n"
+        "[attempt 1] step 3\n"
+    )
+
+
+def test_a_pattern_is_looked_for_in_all_ranks_and_attempts(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    assert logs(capsys, "--grep", "^error|step 3")[0] == (
+        "[attempt 0 rank 0] error: peer is gone\n"
+        "[attempt 1 rank 0] step 3\n"
+        "[attempt 1 rank 1] step 3\n"
+    )
+    assert logs(capsys, "--grep", "^error", "-i", "--attempt", "0", "--rank", "1")[0] == (
+        "Error: rank 1 broke\n"
+    )
+
+
+def test_a_pattern_that_matches_nothing_is_exit_code_1(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    assert main(["logs", "--grep", "nowhere"]) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_times_are_shown_when_asked_for(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    assert logs(capsys, "--times", "--attempt=1", "--rank=1")[0] == (
+        f"{moment(110.5)}.500 step 3\n"
+    )
+
+
+def test_each_line_is_an_object_for_programs(runs: Runs, capsys) -> None:
+    two_attempts(runs)
+    write_log(runs.add("other"), 0, 12, "stderr", 'no time, "quoted" and no end')
+    told = [json.loads(line) for line in logs(capsys, "train", "-o", "json")[0].splitlines()]
+    assert told == [
+        {
+            "time": when,
+            "attempt": 1,
+            "rank": rank,
+            "node": "node.1",
+            "stream": "stdout",
+            "line": "step 3",
+        }
+        for rank, when in ((0, 110.0), (1, 110.5))
+    ]
+    [other] = logs(capsys, "other", "-o", "json")[0].splitlines()
+    assert json.loads(other)["line"] == 'no time, "quoted" and no end'
+    assert json.loads(other)["time"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--attempt", "last"], "--attempt takes a number or 'all', not 'last'"),
+        (["--grep", "(["], "--grep '([' is no pattern"),
+        (["--runner", "--grep", "x"], "--runner has no ranks"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(runs: Runs, arguments: list[str], message: str) -> None:
+    two_attempts(runs)
+    with pytest.raises(UsageError) as caught:
+        main(["logs", *arguments])
+    assert caught.value.message.startswith(message)
+
+
+def test_a_copy_that_loses_its_middle_is_followed_on(runs: Runs) -> None:
+    files = runs.add()
+    path = write_log(files, 0, 0, "stderr", "x" * 1000 + "\n")
+    reader = LineReader(WorkerLog(0, 0, path.parent), "stderr", path)
+    assert len(list(reader.lines())) == 1
+    path.write_text("x" * 100 + "\n")
+    assert list(reader.lines()) == []
+    write_log(files, 0, 0, "stderr", "later\n")
+    assert [line.text for line in reader.lines()] == [b"later\n"]
 
 
 # ---- following -------------------------------------------------------------------------------
@@ -157,7 +270,7 @@ def test_following_goes_on_until_the_run_is_over(
         found = following.finish(30)
     assert found.returncode == 0
     assert found.stdout == "before\nlater\nhalf a line, the last words\n"
-    assert found.stderr == f"run {files.run_id} (train) is FAILED  exit 7: it broke\n"
+    assert found.stderr == f"run {files.run_id} (train) is FAILED, exit 7: it broke\n"
 
 
 def test_following_sees_new_ranks_and_new_attempts(
@@ -199,7 +312,7 @@ def test_following_a_run_whose_process_is_killed_ends_too(
     process.communicate()
     found = following.finish(30)
     assert found.returncode == 0
-    assert " is LOST " in found.stderr
+    assert " is LOST: process " in found.stderr
 
 
 def test_ctrl_c_ends_following_quietly_and_leaves_the_run_alone(

@@ -21,6 +21,7 @@ BUILT_IN = [
     ("ray", "torch"),
     ("slurm", "torch"),
 ]
+METRICS_HANDLERS = ["console", "jsonl", "otel", "prometheus"]
 BROKEN = "print('while it is imported')\nimport no_such_module\n"
 
 
@@ -88,12 +89,18 @@ def test_the_built_in_plugins_are_shown_with_where_they_come_from(
 ) -> None:
     found = job("plugins", "list")
     assert (found.returncode, found.stderr) == (0, "")
-    heading, *lines = found.stdout.splitlines()
+    jobs, others = found.stdout.split("\n\n")
+    heading, *lines = jobs.splitlines()
     assert heading.split() == ["PLATFORM", "ENGINE", "PLUGIN", "PACKAGE", "IMPORT"]
     assert [tuple(line.split()[:2]) for line in lines] == BUILT_IN
     for line in lines:
         assert re.search(r" dlrover_cli\.platforms\.\w+\.\w+:\w+Plugin +dlrover-cli ", line)
         assert line.endswith(" ms")
+    heading, *lines = others.splitlines()
+    assert heading.split() == ["KIND", "NAME", "PLUGIN", "PACKAGE", "IMPORT"]
+    assert [tuple(line.split()[:3]) for line in lines] == [
+        ("metrics", "handler", name) for name in METRICS_HANDLERS
+    ]
 
 
 def test_a_plugin_that_cannot_be_used_is_shown_with_its_problem(
@@ -101,7 +108,7 @@ def test_a_plugin_that_cannot_be_used_is_shown_with_its_problem(
 ) -> None:
     found = job("plugins", "list", env=broken)
     assert found.returncode == 0
-    heading, *lines = found.stdout.splitlines()
+    heading, *lines = found.stdout.split("\n\n")[0].splitlines()
     assert heading.split()[-1] == "PROBLEM"
     assert len(lines) == len(BUILT_IN) + 1
     assert lines[-1].split()[:3] == ["-", "-", "broken_plugin:Rover"]
@@ -151,7 +158,7 @@ class TestExtensions:
         assert found.returncode == 0
         jobs, others = found.stdout.split("\n\n")
         assert len(jobs.splitlines()) == len(BUILT_IN) + 1
-        heading, good, bad = others.splitlines()
+        heading, good, bad, *_ = others.splitlines()
         assert heading.split() == ["KIND", "NAME", "PLUGIN", "PACKAGE", "IMPORT", "PROBLEM"]
         assert good.startswith("unified extension  power")
         assert "mine:Power" in good
@@ -166,10 +173,12 @@ class TestExtensions:
         document = json.loads(job("plugins", "list", "-o", "json", env=env).stdout)
         assert len(document["plugins"]) == len(BUILT_IN)
         names = [(each["kind"], each["entry_point"]) for each in document["extensions"]]
-        assert names == [("unified extension", "cloud"), ("unified extension", "power")]
+        assert names[:2] == [("unified extension", "cloud"), ("unified extension", "power")]
+        assert names[2:] == [("metrics handler", name) for name in METRICS_HANDLERS]
         [conflict] = document["conflicts"]
         assert "mine:Cloud is asked, and not mine:Power" in conflict
 
+    @pytest.mark.full
     def test_those_of_torchrun_are_judged_as_torch_uses_them(
         self, job: Callable[..., Finished], tmp_path: Path
     ) -> None:
@@ -183,7 +192,7 @@ class TestExtensions:
         problems = {
             (each["kind"], each["entry_point"]): each["error"]
             for each in json.loads(found.stdout)["checked"]
-            if each["kind"] != "job plugin"
+            if each["kind"] not in ("job plugin", "metrics handler")
         }
         assert problems.pop(("rendezvous backend", "good")) is None
         assert problems.pop(("logs specs", "specs")) is None
@@ -196,9 +205,9 @@ class TestCheck:
     def test_all_is_well(self, job: Callable[..., Finished]) -> None:
         found = job("plugins", "check")
         assert (found.returncode, found.stderr) == (0, "")
-        assert [line.split()[:3] for line in found.stdout.splitlines()] == [
-            ["ok", "job", "plugin"]
-        ] * len(BUILT_IN)
+        lines = [line.split()[:3] for line in found.stdout.splitlines()]
+        assert lines[: len(BUILT_IN)] == [["ok", "job", "plugin"]] * len(BUILT_IN)
+        assert lines[len(BUILT_IN) :] == [["ok", "metrics", "handler"]] * len(METRICS_HANDLERS)
 
     def test_one_that_cannot_be_used_is_an_error_with_a_hint(
         self, job: Callable[..., Finished], broken: dict[str, str]
@@ -252,6 +261,7 @@ class TestCheck:
         for folder, reference, kind in (
             ("failover", "abort_on_code::AbortOnKnownCode", "failover extension"),
             ("job_plugin", "dlrover_make::LocalMakePlugin", "job plugin"),
+            ("metrics_in_memory", "mymetrics::MyMetricHandler", "metrics handler"),
         ):
             found = job("plugins", "check", reference, cwd=examples / folder)
             assert found.returncode == 0, found

@@ -146,6 +146,18 @@ def test_a_job_file_that_cannot_be_used_leaves_nothing_behind(
     assert not (runs.state / "runs").exists()
 
 
+def test_a_name_of_a_megabyte_is_not_repeated_in_full(
+    runs: Runs, job: Callable[..., Finished], tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"? {'x' * 1_000_000}\n: {{engine: cmd_line}}\n")
+    found = job("submit", path)
+    assert found.returncode == 2
+    assert "a job cannot be called 'xxx" in found.stderr
+    assert "characters in all)" in found.stderr
+    assert len(found.stderr) < 3000
+
+
 def test_logs_of_a_running_job_can_be_followed_to_its_end(
     runs: Runs,
     job: Callable[..., Finished],

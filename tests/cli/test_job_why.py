@@ -61,6 +61,18 @@ def test_a_directory_that_is_gone_costs_what_was_in_it(runs: Runs, capsys) -> No
     assert "result.json cannot be read" in text
 
 
+@pytest.mark.parametrize("command", ["list", "show", "top", "why"])
+def test_json_is_short_for_a_document_in_json(runs: Runs, capsys, command: str) -> None:
+    runs.add(state=RunState.FAILED, exit_code=3)
+    documents = []
+    for words in (["-o", "json"], ["--json"]):
+        main([command, *words])
+        documents.append(json.loads(capsys.readouterr().out))
+    shown, short = documents
+    assert shown.keys() == short.keys()
+    assert short.get("run", short.get("runs")) == shown.get("run", shown.get("runs"))
+
+
 def test_the_document_has_all_of_it(runs: Runs, capsys, document: Callable[..., Any]) -> None:
     files = runs.add()
     files.events.unlink()
@@ -71,7 +83,23 @@ def test_the_document_has_all_of_it(runs: Runs, capsys, document: Callable[..., 
     assert [each["end"] for each in found["attempts"]] == ["failed", "succeeded"]
     assert found["attempts"][0]["failures"][0]["rank"] == 1
     assert found["interruptions"][0]["seconds"] == pytest.approx(1)
+    assert found["attempts"][0]["steps"] == 7
+    assert found["attempts"][1]["steps_per_second"] is None
+    assert found["attempts"][1]["pace"] == []
     assert yaml.safe_load(told(capsys, "-o", "yaml")) == found
+
+
+def test_the_average_step_rate_of_an_attempt_is_told(
+    runs: Runs, capsys, document: Callable[..., Any]
+) -> None:
+    journals = Journals(runs.add().path)
+    one_restart(journals)
+    for second in range(6, 11):
+        journals.sample(second, 1, second * 3, second * 3)
+    assert "every worker succeeded (30 steps done, 3.0 steps/s)" in told(capsys)
+    attempt = document("why")["attempts"][1]
+    assert attempt["steps_per_second"] == pytest.approx(3)
+    assert [round(each["steps_per_second"]) for each in attempt["pace"]] == [3, 3, 3, 3]
 
 
 def test_a_page_that_cannot_be_written_is_a_sentence(runs: Runs, tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def test_what_was_asked_for_comes_before_the_defaults() -> None:
     assert names == ["standalone", "nnodes", "log_dir", "module"]
 
 
+def test_names_of_settings_stay_in_one_piece_on_a_common_screen() -> None:
+    name = "dynamic_failover_extension"
+    long = Setting(name, "pkg.mod::Extension" * 3, Source(SourceKind.FLAG, f"--{name}"))
+    assert f"\n{name} " in shown(Plan(settings=(long,)))
+
+
 def test_commands_can_be_copied_whatever_the_width() -> None:
     lines = shown(PLAN, width=40).splitlines()
     assert f"/usr/bin/python -u 'my train.py' --tag '[bold]' {LONG}" in lines

@@ -104,7 +104,7 @@ def test_a_bad_variable_or_config_file_is_explained_the_same_way(
         run.main(["t.py"])
     assert caught.value.code == 2
     assert capsys.readouterr().err == (
-        "dlrover-run: error: max_restart in dlrover.toml is not a setting.\n"
+        "dlrover-run: error: dlrover.toml:1: max_restart is not a setting.\n"
         "hint: Did you mean max_restarts?\n"
     )
 

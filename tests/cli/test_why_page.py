@@ -28,6 +28,10 @@ def story(tmp_path: Path) -> RunStory:
     """One of a run in which everything that a job can name is hostile."""
     journals = Journals(tmp_path / "run")
     one_restart(journals)
+    for second in range(3, 6):
+        journals.sample(second, 0, second * 7, second * 7)
+    for second in range(6, 11):
+        journals.sample(second, 1, second * 9, second * 9)
     journals.node(4, "no_progress_warning", minutes=5, where=HOSTILE, stacks={HOSTILE: HOSTILE})
     journals.node(5, "agent_lost", None, f"{'n' * 150}.1", agent=HOSTILE, reason=HOSTILE)
     journals.decided(5.05, 0, HOSTILE, decided_by=HOSTILE, problems=[HOSTILE])
@@ -66,6 +70,18 @@ def test_nothing_of_a_run_is_taken_for_html(story: RunStory) -> None:
     assert "default-src 'none'" in unescape(page)
 
 
+def test_the_traceback_of_a_failure_and_the_stacks_of_its_ranks_are_there(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.state(0, "STARTING")
+    journals.started(2, 0, 0, 1)
+    stacks = {"0": 'File "train.py", line 9 in load_batch'}
+    journals.failed(5, 0, 1, stacks=stacks)
+    page = unescape(page_of(journals.story(ended=6)))
+    assert "Traceback: vm.1, rank 1 raised ValueError" in page
+    assert "Stack of rank 0" in page
+    assert stacks["0"] in page
+
+
 def test_a_timeline_of_many_ranks_and_attempts_says_what_it_leaves_out(tmp_path: Path) -> None:
     journals = Journals(tmp_path)
     journals.state(0, "STARTING")
@@ -74,6 +90,18 @@ def test_a_timeline_of_many_ranks_and_attempts_says_what_it_leaves_out(tmp_path:
     page = page_of(journals.story(ended=100))
     assert "64 of 100 ranks are shown" in page
     assert "The last 62 of 70 attempts are shown" in page
+
+
+def test_the_step_rate_is_drawn_where_steps_were_counted(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    one_restart(journals)
+    assert "Step rate" not in page_of(journals.story(ended=12))
+    journals.sample(7, 1, 10, 10)
+    journals.sample(9, 1, 14, 14)
+    page = page_of(journals.story(ended=12))
+    assert 'Step rate <span class="quiet">up to 2.0 steps/s</span>' in page
+    assert page.count('<path class="rate"') == 1
+    assert "<title>attempt 1: 2.0 steps/s on average</title>" in page
 
 
 def test_a_rank_that_went_down_with_a_lost_node_did_not_fail_first(tmp_path: Path) -> None:
@@ -96,6 +124,9 @@ def seen(page: str, width: int, tmp_path: Path, *, is_dark: bool) -> dict[str, A
         onload = () => {{
           const page = document.querySelector("iframe").contentDocument;
           const svg = page.querySelector("svg").getBoundingClientRect();
+          const plot = page.querySelectorAll("svg")[1].getBoundingClientRect();
+          const lines = [...page.querySelectorAll("path.rate")]
+            .map(each => each.getBoundingClientRect());
           const bars = [...page.querySelectorAll("rect")].map(each => each.getBoundingClientRect());
           document.querySelector("output").textContent = JSON.stringify({{
             width: page.documentElement.scrollWidth,
@@ -106,6 +137,11 @@ def seen(page: str, width: int, tmp_path: Path, *, is_dark: bool) -> dict[str, A
             requests: page.defaultView.performance.getEntriesByType("resource").length,
             bars: bars.length,
             inside: bars.every(each => each.left >= svg.left - 1 && each.right <= svg.right + 1),
+            plot: [plot.left - svg.left, plot.width - svg.width],
+            lines: lines.length,
+            drawn: lines.every(each => each.width > 10 && each.left >= plot.left - 2
+              && each.right <= plot.right + 2 && each.top >= plot.top - 2
+              && each.bottom <= plot.bottom + 2),
             opened: page.querySelectorAll("details[open]").length,
           }});
         }};</script>"""
@@ -140,4 +176,7 @@ def test_a_browser_shows_it_on_a_phone_and_on_a_screen_light_and_dark(
     assert found["requests"] == 0
     assert found["bars"] == 4
     assert found["inside"]
+    assert found["plot"] == [0, 0]  # below the timeline, on the same scale
+    assert found["lines"] == 2
+    assert found["drawn"]
     assert found["opened"] >= 2

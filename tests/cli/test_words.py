@@ -42,3 +42,8 @@ def test_an_age_has_one_unit(ago: float, text: str) -> None:
 
 def test_numbers_have_their_nouns() -> None:
     assert [words.counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_what_nobody_would_read_to_its_end_is_cut_with_its_length() -> None:
+    assert words.bounded("x" * 2000) == "x" * 2000
+    assert words.bounded("x" * 2001) == f"{'x' * 2000}… (2,001 characters in all)"

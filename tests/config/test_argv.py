@@ -3,7 +3,8 @@
 import pytest
 
 from dlrover_cli.config.argv import normalise_argv
-from dlrover_cli.config.settings import ACTIONS, OPTIONS, SETTINGS, Kind
+from dlrover_cli.config.declaring import Kind
+from dlrover_cli.config.settings import ACTIONS, OPTIONS, SETTINGS
 from dlrover_cli.errors import UsageError
 
 

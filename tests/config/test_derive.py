@@ -2,15 +2,18 @@
 
 import signal
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dlrover_cli.config.derive import (
+    check_log_prefix,
     check_settings,
     parse_key_values,
     parse_local_ranks_filter,
     parse_nnodes,
     parse_nproc_per_node,
+    parse_ranks_filter,
     parse_rdzv_conf,
     parse_signals,
     parse_std,
@@ -97,6 +100,28 @@ def test_a_rank_filter_is_a_set_and_nothing_means_all() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text, ranks",
+    [("", None), ("0", {0}), ("0,8-10", {0, 8, 9, 10}), ("3-3, 1", {1, 3})],
+)
+def test_a_filter_of_global_ranks_has_ranges(text: str, ranks: set[int] | None) -> None:
+    assert parse_ranks_filter(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["x", "1,", "4-2", "-1", "1-", "0-999999999"])
+def test_a_filter_of_global_ranks_that_is_wrong_is_refused(text: str) -> None:
+    assert refusal(parse_ranks_filter, text) == (
+        f"--ranks-filter takes numbers and ranges with commas between, not {text!r}."
+    )
+
+
+def test_a_prefix_has_only_names_that_are_known() -> None:
+    check_log_prefix(None)
+    check_log_prefix("${host}.${node_rank} $rank/${local_rank} #${attempt} costs $$5 ")
+    assert refusal(check_log_prefix, "${ranks} ") == "--log-prefix has no ${ranks}."
+    assert refusal(check_log_prefix, "5 $ ") == "--log-prefix has a $ that names nothing: '5 $ '."
+
+
 def test_signals_are_known_by_name() -> None:
     assert parse_signals("SIGTERM, SIGUSR1,") == (signal.SIGTERM, signal.SIGUSR1)
     assert parse_signals("") == ()
@@ -147,3 +172,25 @@ def test_json_on_the_command_line_needs_a_dry_run() -> None:
     )
     assert refusal(check_settings, asked) == "--json has nothing to print without --dry-run."
     check_settings(replace(asked, dry_run=True))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"debug_rank": 0, "no_python": True}, "Python scripts"),
+        ({"pdb": True, "run_path": True}, "Python scripts"),
+        ({"pdb": True, "platform": "ray"}, "those of ray are elsewhere"),
+        ({"debug_rank": 4, "nproc_per_node": "2", "nnodes": "2"}, "ranks go from 0 to 3"),
+        ({"debug_rank": -1}, "takes 0 or more"),
+        ({"debugger": "debugpy"}, "says nothing without --debug-rank"),
+    ],
+)
+def test_a_debugger_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_settings(replace(DEFAULTS, **changes))
+    assert message in caught.value.message
+
+
+def test_a_rank_that_may_yet_be_there_can_be_looked_into() -> None:
+    check_settings(replace(DEFAULTS, debug_rank=7, nnodes="1:4", nproc_per_node="2"))
+    check_settings(replace(DEFAULTS, debug_rank=7, nproc_per_node="auto"))

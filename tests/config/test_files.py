@@ -61,15 +61,15 @@ def test_two_files_with_settings_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_refused_with_file_key_and_suggestion(tmp_path: Path) -> None:
-    error = refusal(own(tmp_path, "max_restart = 3\n"))
-    assert error.message == "max_restart in dlrover.toml is not a setting."
+    error = refusal(own(tmp_path, "# ours\n\nmax_restart = 3\n"))
+    assert error.message == "dlrover.toml:3: max_restart is not a setting."
     assert error.hint == "Did you mean max_restarts?"
 
 
 def test_an_unknown_key_in_pyproject_is_named_in_full(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.dlrover]\nzzz = 3\n")
     error = refusal(tmp_path)
-    assert error.message == "tool.dlrover.zzz in pyproject.toml is not a setting."
+    assert error.message == "pyproject.toml:2: tool.dlrover.zzz is not a setting."
     assert error.hint == "All settings: dlrover-run --help"
 
 
@@ -94,7 +94,7 @@ def test_a_value_of_the_wrong_type_is_refused_with_an_example(
     tmp_path: Path, line: str, message: str, hint: str
 ) -> None:
     error = refusal(own(tmp_path, line))
-    assert error.message == f"{line.split()[0]} in dlrover.toml {message}."
+    assert error.message == f"dlrover.toml:1: {line.split()[0]} {message}."
     assert error.hint is not None
     assert error.hint.startswith(f"Write it like this: {hint}")
 
@@ -103,7 +103,7 @@ def test_a_wrong_choice_is_refused(tmp_path: Path) -> None:
     error = refusal(own(tmp_path, 'start_method = "spwan"\n'))
     assert (
         error.message
-        == "start_method in dlrover.toml takes spawn, fork or forkserver, not 'spwan'."
+        == "dlrover.toml:1: start_method takes spawn, fork or forkserver, not 'spwan'."
     )
     assert error.hint == 'Did you mean start_method = "spawn"?'
 
@@ -143,7 +143,7 @@ def test_the_failover_table_is_kept_as_it_stands(tmp_path: Path) -> None:
 
 def test_a_failover_key_that_is_no_table_is_refused(tmp_path: Path) -> None:
     error = refusal(own(tmp_path, "failover = 3\n"))
-    assert error.message == "failover in dlrover.toml must be a table."
+    assert error.message == "dlrover.toml:1: failover must be a table."
     assert error.hint == "Start it with a line [failover]."
 
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from dlrover_cli.cli.typer_adapter import read_flags
 from dlrover_cli.config.argv import normalise_argv
+from dlrover_cli.config.declaring import Kind
 from dlrover_cli.config.files import read_config_file
 from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.config.resolve import resolve_settings
-from dlrover_cli.config.settings import SETTINGS, Kind, LaunchSettings
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.errors import ConfigError
 
-REFUSED = {"dry_run", "json", "interactive"}
+REFUSED = {"dry_run", "json", "interactive", "debug_rank", "debugger", "pdb"}
 SAMPLES: dict[Kind, Any] = {
     Kind.TEXT: "text",
     Kind.WHOLE: 7,
@@ -31,6 +32,7 @@ OWN_SAMPLES: dict[str, Any] = {
     "redirects": 3,
     "tee": "0:1,1:2",
     "local_ranks_filter": "0,1",
+    "ranks_filter": "0,8-15",
     "signals_to_handle": "SIGTERM,SIGUSR1",
 }
 

@@ -1,7 +1,7 @@
 """Our reading of command lines and PET_ variables against torch's own parser.
 
-The differences that docs/torchrun-compat.md lists are modelled one by one below `expected_outcome`;
-all else must be the same: equal values, or both refuse, or both show help.
+The differences that docs/reference/torchrun-compat.md lists are modelled one by one below
+`expected_outcome`; all else must be the same: equal values, or both refuse, or both show help.
 """
 
 import contextlib
@@ -20,9 +20,10 @@ from torch.distributed.run import get_args_parser
 
 from dlrover_cli.cli.typer_adapter import read_flags
 from dlrover_cli.config.argv import normalise_argv
+from dlrover_cli.config.declaring import Kind
 from dlrover_cli.config.derive import parse_nproc_per_node, parse_std
 from dlrover_cli.config.resolve import resolve_settings
-from dlrover_cli.config.settings import OPTIONS, SETTING, SETTINGS, Kind, LaunchSettings
+from dlrover_cli.config.settings import OPTIONS, SETTING, SETTINGS, LaunchSettings
 from dlrover_cli.config.sources import SourceKind
 from dlrover_cli.errors import UsageError
 
@@ -343,7 +344,7 @@ def test_command_lines_that_people_write_are_read_alike(line: str) -> None:
     assert_same(line.split(), {})
 
 
-# The differences on purpose, each as docs/torchrun-compat.md states it
+# The differences on purpose, each as docs/reference/torchrun-compat.md states it
 
 
 def test_difference_a_prefix_of_two_spellings_is_accepted() -> None:

@@ -1,5 +1,6 @@
 """Jobs and handlers are data: what one process writes another reads, or it is refused with why."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from dlrover_cli.contracts import (
     AbstractEngine,
     AbstractJob,
     AbstractJobConfig,
+    AbstractJobGenerator,
     AbstractJobHandler,
     AbstractJobPlugin,
+    AbstractJobSubmitter,
     AbstractPlatform,
     AISubGraph,
     BaseJob,
@@ -27,6 +30,10 @@ from dlrover_cli.contracts import (
     Jsonable,
     NotJsonable,
     PeriodicConfig,
+    ProjectDesc,
+    register_engine,
+    register_job_plugin,
+    register_platform,
 )
 from dlrover_cli.contracts.jsonable import check_round_trip, decode, encode
 from tests.contracts.job_classes import (
@@ -237,6 +244,72 @@ def test_the_names_of_the_model_are_those_of_ai_flow() -> None:
     }
     for name in dlrover_cli.contracts.__all__:
         assert hasattr(dlrover_cli.contracts, name), name
+
+
+_NEEDED = inspect.Parameter.empty
+SIGNATURES: list[tuple[Callable[..., Any], dict[str, object]]] = [
+    (BaseJob, {"job_context": _NEEDED, "job_config": _NEEDED}),
+    (
+        BaseJobConfig,
+        {
+            "platform": None,
+            "engine": None,
+            "job_name": None,
+            "periodic_config": None,
+            "exec_mode": ExecutionMode.BATCH,
+            "properties": None,
+        },
+    ),
+    (AbstractPlatform, {}),
+    (AbstractEngine, {}),
+    (AbstractPlatform.platform, {}),
+    (AbstractEngine.engine, {}),
+    (AbstractJobPlugin, {}),
+    (AbstractJobPlugin.generate, {"sub_graph": _NEEDED, "project_desc": _NEEDED}),
+    *(
+        (method, {"job": _NEEDED})
+        for method in (
+            AbstractJobPlugin.generate_job_resource,
+            AbstractJobPlugin.submit_job,
+            AbstractJobPlugin.stop_job,
+            AbstractJobPlugin.cleanup_job,
+        )
+    ),
+    (register_platform, {"platform": _NEEDED}),
+    (register_engine, {"engine": _NEEDED}),
+    (register_job_plugin, {"plugin": _NEEDED}),
+]
+
+
+@pytest.mark.parametrize("called, expected", SIGNATURES)
+def test_what_ai_flow_calls_can_be_called_in_the_same_way(
+    called: Callable[..., Any], expected: dict[str, object]
+) -> None:
+    parameters = dict(inspect.signature(called).parameters)
+    parameters.pop("self", None)
+    by_position = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    }
+    assert by_position == expected
+    others = [each for name, each in parameters.items() if name not in expected]
+    assert all(each.default is not inspect.Parameter.empty for each in others)
+
+
+def test_a_plugin_is_a_generator_and_a_submitter_and_a_job_is_a_node() -> None:
+    assert issubclass(AbstractJobPlugin, AbstractJobGenerator)
+    assert issubclass(AbstractJobPlugin, AbstractJobSubmitter)
+    assert issubclass(BaseJob, BaseNode)
+    for each in (
+        AbstractPlatform,
+        AbstractEngine,
+        BaseJobConfig,
+        BaseNode,
+        AISubGraph,
+        ProjectDesc,
+    ):
+        assert issubclass(each, Jsonable)
 
 
 def test_a_platform_and_an_engine_have_to_name_themselves() -> None:

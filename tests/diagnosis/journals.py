@@ -75,6 +75,15 @@ class Journals:
         }
         self.node(at, "decision", attempt, action=action, **{**told, **data})
 
+    def sample(self, at: float, attempt: int, *steps: int, node: str = "vm.1") -> None:
+        """The steps of each rank at one moment."""
+        path = self.directory / "nodes" / node / "samples.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        counts = {str(rank): count for rank, count in enumerate(steps)}
+        line = {"time": START + at, "attempt": attempt, "ended": False, "steps": counts}
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
     def result(self, **content: Any) -> None:
         (self.directory / "result.json").write_text(json.dumps(content))
 

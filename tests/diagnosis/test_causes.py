@@ -26,6 +26,7 @@ SHM = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible 
         (exception_failure("MemoryError", ""), "out of memory"),
         (exception_failure("OSError", "[Errno 98] Address already in use"), "port in use"),
         (exception_failure("RuntimeError", "no kernel image is available"), "CUDA mismatch"),
+        (exception_failure("bdb.BdbQuit", ""), "left the debugger"),
         (exception_failure("RuntimeError", NCCL), "NCCL time-out"),
         (exception_failure("RuntimeError", GLOO), "gloo time-out"),
         (exception_failure("OSError", "[Errno 24] Too many open files"), "too many open files"),

@@ -253,3 +253,17 @@ def test_lines_that_are_no_events_are_counted(journals: Journals) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_read(content: bytes) -> None:
     events_in(content)
+
+
+def test_nodes_that_did_not_pass_their_check_are_told_once(journals: Journals) -> None:
+    nodes = [
+        {"node": 0, "host": "a", "standing": "sound", "why": ""},
+        {"node": 1, "host": "b", "standing": "slow", "why": "a matmul takes 9 ms"},
+        {"node": 2},
+    ]
+    for rank, name in enumerate(("vm.1", "vm.2")):
+        journals.node(1, "preflight_result", None, name, rank=rank, nodes=nodes, leaving=[1])
+    journals.started(2, 0, 0)
+    assert [remark.what for remark in journals.story().warnings] == [
+        "the check of the nodes found: node 1 (b) is slow: a matmul takes 9 ms"
+    ]

@@ -42,7 +42,7 @@ def verdict(failure: AgentFailureInfo, world_size: int = 4, alike: tuple[int, ..
             signal_failure("SIGKILL", oom=True),
             "was killed by the kernel, which was out of memory (SIGKILL)",
         ),
-        (exit_failure(3), "exited with code 3, with no exception"),
+        (exit_failure(3), "exited with code 3, with no exception on record"),
         (hang_failure(), "hangs: it does not move"),
     ],
 )
@@ -82,6 +82,34 @@ def test_ranks_that_failed_by_themselves_are_told_from_those_that_did_not() -> N
     )
     assert verdict(failure, alike=(1, 2, 3)).others == "ranks 1-3 failed by themselves, too"
     assert verdict(failure, world_size=1).others == ""
+
+
+def test_a_rank_that_had_done_its_work_did_not_go_down_with_the_other() -> None:
+    told = verdict_on(
+        exit_failure(3),
+        started=0.0,
+        world_size=4,
+        alike=(),
+        decided="",
+        logs="",
+        succeeded=(1, 2),
+    )
+    assert told.others == "ranks 1-2 had succeeded; rank 3 went down with it"
+
+
+def test_a_rank_that_was_waited_for_in_vain_is_named_with_its_place() -> None:
+    failure = exception_failure("RuntimeError", "Timed out waiting 3000ms for recv operation")
+    frame = '  File "/data/train.py", line {} in {}\n'
+    stack = "Current thread 7 (most recent call first):\n" + frame
+    failure.stacks = {
+        "1": stack.format(9, "barrier"),
+        "2": stack.format(5, "load_data"),
+        "3": stack.format(5, "load_data"),
+    }
+    assert verdict(failure).others == (
+        "ranks 2-3 had not come to it, and stood at /data/train.py:5 in load_data; "
+        "rank 1 went down with it"
+    )
 
 
 def test_what_a_worker_wrote_does_not_steer_the_terminal() -> None:

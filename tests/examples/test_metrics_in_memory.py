@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torch.distributed.elastic.metrics.api import put_metric
 
-from dlrover_cli.telemetry.metrics import MetricsFanOut, install, load_metrics_handlers
+from dlrover_cli.telemetry.metrics import MetricsFanOut, install
+from dlrover_cli.telemetry.metrics_loading import load_metrics_handlers
 from tests.harness.launcher import Finished
 from tests.plugins.user_code import forgetting_imports
 

@@ -99,7 +99,14 @@ class Life:
         return [number for run in self.runs for number in run.numbers()]
 
     def decisions(self) -> list[dict[str, Any]]:
-        return [event["data"] for run in self.runs for event in run.events("decision")]
+        """What was decided, in the words that all nodes share."""
+        found = [event["data"] for run in self.runs for event in run.events("decision")]
+        return [{key: value for key, value in each.items() if key != "is_first"} for each in found]
+
+    def acted_first(self) -> int:
+        """How many decisions this node was the first to act on."""
+        events = [event for run in self.runs for event in run.events("decision")]
+        return sum(event["data"]["is_first"] for event in events)
 
     def __repr__(self) -> str:
         return f"node {self.name}:\n" + "\n".join(map(repr, self.endings))

@@ -140,7 +140,7 @@ def test_a_run_without_its_address_does_not_start(
 
 
 def test_every_variable_is_on_the_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "failover.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "failover.md").read_text()
     table = page.partition("`DLROVER_FAILOVER_SERVICE_…`")[2].partition("\n\n")[0]
     told = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
     prefix = "DLROVER_FAILOVER_SERVICE_"

@@ -15,7 +15,7 @@ from dlrover_cli.contracts import FailoverStrategy
 from dlrover_cli.failover.advice import History, Verdict
 from dlrover_cli.failover.chain import Chain
 from dlrover_cli.failover.interactive import Terminal, TerminalAdviser
-from dlrover_cli.testing import exit_failure
+from dlrover_cli.testing import exception_failure, exit_failure
 
 
 class Person:
@@ -78,7 +78,9 @@ def test_enter_takes_what_the_others_said(person: Person) -> None:
     verdict = person.asked()
     assert verdict is not None
     assert (verdict.decided_by, verdict.beyond_budget) == ("default", False)
-    assert "the job fails" not in person.saw(until=r"Enter: .*\s+> ")
+    shown = person.saw(until=r"Enter: .*\s+> ")
+    assert "Enter: restart the workers (NORMAL_FAILOVER by default" in shown
+    assert "the job fails" not in shown
 
 
 def test_enter_is_said_to_end_the_job_where_no_restarts_are_left(person: Person) -> None:
@@ -90,7 +92,20 @@ def test_enter_is_said_to_end_the_job_where_no_restarts_are_left(person: Person)
 def test_another_key_shows_the_menu_again(person: Person) -> None:
     person.type("what?\na\n")
     person.asked()
-    person.saw(until="abort", times=2)
+    person.saw(until=r"\[a\] abort\s+\[l\].*\s+Enter: ", times=2)
+
+
+def test_a_workers_escapes_do_not_reach_the_terminal(person: Person) -> None:
+    text = "\x1b]0;mine\x07 a batch\nof two lines"
+    failure = exception_failure("ValueError", text)
+    assert failure.root_cause is not None
+    assert "\x1b" in failure.root_cause.traceback
+    person.type("t\na\n")
+    person.adviser.advise(failure, History(()))
+    shown = person.saw(until="> ", times=2)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "rank 0: ValueError: ]0;mine a batch of two lines" in shown
 
 
 @pytest.mark.parametrize("pager", ["cat", "cat -n"])

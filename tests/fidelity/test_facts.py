@@ -237,7 +237,7 @@ def more_modules(theirs: list[str], fresh: list[str], warm: list[str]) -> None:
 
 def ours_are_replaced(theirs: list[str], fresh: list[str], warm: list[str]) -> None:
     assert theirs == []
-    assert fresh == warm == ["excepthook", "exit", "_exit"]
+    assert fresh == warm == ["excepthook", "exit", "_exit", "breakpointhook"]
 
 
 def enabled_by_us(theirs: bool, fresh: bool, warm: bool) -> None:
@@ -311,7 +311,11 @@ DIFFERENCES: dict[str, Callable[[Any, Any, Any], None]] = {
 
 def differences_on_the_page() -> Iterator[str]:
     """The facts that the page's table names as differing."""
-    page = text("docs/warm-workers.md").partition("## Known differences\n")[2].partition("\n## ")[0]
+    page = (
+        text("docs/explanation/warm-workers.md")
+        .partition("## Known differences\n")[2]
+        .partition("\n## ")[0]
+    )
     for line in page.splitlines():
         if line.startswith("|") and (fact := re.search(r"`(\w+)` \|$", line.strip())):
             yield fact[1]

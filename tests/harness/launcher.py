@@ -21,6 +21,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -171,6 +172,12 @@ class Running:
             raise ValueError("only a launch with tty=True has a terminal to type on")
         self._terminal.type(keys)
 
+    def terminal_modes(self) -> list[Any]:
+        """How the terminal of a `tty=True` launch is set at the moment."""
+        if self._terminal is None:
+            raise ValueError("only a launch with tty=True has a terminal")
+        return self._terminal.modes()
+
     def kill(self) -> None:
         """SIGKILL the launcher alone; what becomes of its workers is for the test to see."""
         self.signal(signal.SIGKILL)
@@ -234,6 +241,7 @@ class Launcher:
         command: str | Sequence[str] = "dlrover-run",
         stdin: bytes = b"",
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         ignored_signals: Sequence[int] = (),
         pass_fds: Sequence[int] = (),
     ) -> Running:
@@ -244,6 +252,7 @@ class Launcher:
         real: execute the console script instead of forking the launch server.
         command: "dlrover-run", "torchrun", or any other command line (then always `real`).
         tty: one terminal for all three streams.
+        size: rows and columns of that terminal; one that does not know its size unless told.
         ignored_signals: as `nohup` ignores SIGHUP.
         pass_fds: descriptors that a `real` one inherits.
         """
@@ -264,6 +273,8 @@ class Launcher:
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
             stdio, master = open_stdio(stack, directory, stdin, tty)
+            if size is not None:
+                fcntl.ioctl(stdio[0], termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             if real or script is None or is_read_at_load_time(env or {}):
                 process: Process = RealProcess(request, stdio)
             else:
@@ -507,6 +518,9 @@ class Terminal:
 
     def type(self, keys: bytes) -> None:
         os.write(self._master, keys)
+
+    def modes(self) -> list[Any]:
+        return termios.tcgetattr(self._master)
 
     def close(self) -> None:
         if self._thread.is_alive():

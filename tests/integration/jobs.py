@@ -61,8 +61,9 @@ class Run:
         return [document(path) for path in sorted(files, key=lambda path: int(path.stem))]
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
-        lines = (self.node / "events.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
+        text = (self.node / "events.jsonl").read_text()
+        whole = text[: text.rfind("\n") + 1]  # the last line may be on its way
+        events = [json.loads(line) for line in whole.splitlines()]
         return [event for event in events if kind is None or event["kind"] == kind]
 
     def numbers(self) -> list[tuple[int, int, int]]:

@@ -163,7 +163,7 @@ def test_a_failure_raises_torchs_exception_with_the_workers_traceback(run_progra
     assert "RuntimeError: no restart will mend this" in finished.stderr
 
 
-@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.full)])
+@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.soak)])
 def test_functions_leave_the_same_facts_as_scripts(run_program, program, tmp_path, options):
     path = program(
         """
@@ -188,7 +188,7 @@ def test_functions_leave_the_same_facts_as_scripts(run_program, program, tmp_pat
     assert "in work" in worker["traceback"]
 
 
-@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.full)])
+@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.soak)])
 def test_the_shutdown_timeout_holds_for_functions(run_program, program, options):
     path = program(
         """
@@ -210,8 +210,15 @@ def test_the_shutdown_timeout_holds_for_functions(run_program, program, options)
     assert finished.duration < 40
 
 
-@pytest.mark.parametrize("options", [FORK, pytest.param({}, marks=pytest.mark.full)])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number,options",
+    [
+        (signal.SIGTERM, FORK),
+        (signal.SIGINT, FORK),
+        pytest.param(signal.SIGTERM, {}, marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, {}, marks=pytest.mark.soak),
+    ],
+)
 def test_a_signal_ends_workers_and_program(start_program, program, tmp_path, options, number):
     running = start_program(program(SLEEPER, **options))
     pids = running.wait_for(lambda _: pids_left(tmp_path))
@@ -289,6 +296,7 @@ def test_a_launch_at_the_top_level_of_a_module_is_a_sentence(run_program, progra
 # ---- --run-path --------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_run_path_runs_the_script_in_a_spawned_process(launch, scripts, tmp_path):
     script = scripts.write(
         "path.py",

@@ -1,6 +1,8 @@
-"""The end of a training over gloo, where torch by itself may wait for its own thread for ever."""
+"""The end of a training over gloo, where torch by itself may wait for ever, or abort."""
 
 from collections.abc import Callable
+
+import pytest
 
 from tests.harness.launcher import Finished
 from tests.harness.scripts import Scripts
@@ -37,3 +39,45 @@ def test_a_model_that_outlives_its_process_group_does_not_hold_up_the_end(
     finished = launch(["--standalone", "--nproc-per-node=2", script])
     assert finished.returncode == 0, finished
     assert len(scripts.facts("end")) == 2
+
+
+# Under torchrun about every second run of this ends with SIGABRT.
+COLLECTIVES = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+for group in [dist.new_group() for _ in range(8)]:
+    dist.all_reduce(torch.ones(8), group=group)
+"""
+
+# Rank 1 never takes part in it.
+PENDING = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(8))
+if rank == 0:
+    dist.all_reduce(torch.ones(8), async_op=True)
+leave("end")
+"""
+
+
+@pytest.mark.parametrize("way", ["warm", pytest.param("fresh", marks=pytest.mark.full)])
+def test_a_training_may_end_right_after_a_collective(
+    launch: Callable[..., Finished], scripts: Scripts, way: str
+) -> None:
+    script = scripts.write("collectives.py", COLLECTIVES)
+    options = ["--standalone", "--nproc-per-node=2", "--preload=none", f"--worker_start={way}"]
+    for _ in range(4 if way == "warm" else 2):
+        finished = launch([*options, script])
+        assert finished.returncode == 0, finished
+
+
+def test_a_collective_that_nobody_ends_does_not_hold_up_the_end(
+    launch: Callable[..., Finished], scripts: Scripts
+) -> None:
+    script = scripts.write("pending.py", PENDING)
+    finished = launch(["--standalone", "--nproc-per-node=2", "--preload=none", script])
+    assert len(scripts.facts("end")) == 2, finished

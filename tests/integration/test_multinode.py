@@ -77,9 +77,14 @@ class Stage:
     def by_rank(self, attempt: int = 0) -> list[Node]:
         """The nodes in the order of their ranks in an attempt."""
 
-        def rank(node: Node) -> int:
+        def started(node: Node) -> list[dict[str, Any]]:
             events = node.run.events("workers_started")
-            return int(next(e["node_rank"] for e in events if e["attempt"] == attempt))
+            return [event for event in events if event["attempt"] == attempt]
+
+        def rank(node: Node) -> int:
+            # A worker may be further than the journal of its agent.
+            eventually(lambda: started(node), 30, what="the workers in the journal")
+            return int(started(node)[0]["node_rank"])
 
         return sorted(self.job, key=rank)
 
@@ -125,11 +130,18 @@ class TestMeeting:
         job = static_job(start, tmp_path, 2)
         script = scripts.environment()
         for rank in (1, 0):
-            job.node(f"--node-rank={rank}", "--nproc-per-node=2", script)
-        job.assert_all_exit_with(0)
+            job.node(f"--node-rank={rank}", "--nproc-per-node=2", f"--max-restarts={rank}", script)
+        finished = job.assert_all_exit_with(0)
         seen = [fact["env"] for fact in scripts.facts("environment")]
         assert [int(env["GROUP_RANK"]) for env in seen] == [0, 0, 1, 1]
         assert [node.run.events("workers_started")[0]["node_rank"] for node in job] == [1, 0]
+        # What they do not have in common is said once, by the first of them.
+        differ = (
+            "the nodes do not have the same settings (--max-restarts: 0 on node 0, 1 on node 1)"
+        )
+        assert [each.stderr.count(differ) for each in finished] == [0, 1]
+        (event,) = [event for node in job for event in node.run.events("settings_differ")]
+        assert event["data"]["settings"] == {"--max-restarts": {"0": [0], "1": [1]}}
 
     @pytest.mark.full
     @pytest.mark.parametrize("conf", ["store_type=file", "is_host=0"])

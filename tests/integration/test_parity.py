@@ -14,7 +14,7 @@ import pytest
 from tests.harness.launcher import Finished, Launcher, Running, console_script
 from tests.harness.processes import TOKEN_VARIABLE
 from tests.harness.scripts import Scripts
-from tests.integration.jobs import free_port, taken
+from tests.integration.jobs import free_port, run_in, taken
 from tests.project.documents import text
 
 Launch = Callable[..., Finished]
@@ -29,7 +29,11 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 def table(heading: str) -> list[list[str]]:
     """The rows of the table below a heading of the compatibility page."""
-    page = text("docs/torchrun-compat.md").partition(f"### {heading}\n")[2].partition("\n#")[0]
+    page = (
+        text("docs/reference/torchrun-compat.md")
+        .partition(f"### {heading}\n")[2]
+        .partition("\n#")[0]
+    )
     rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
@@ -223,6 +227,23 @@ class TestResults:
         codes = [launch(argv, command=command, env=ONE_THREAD).returncode for command in BOTH]
         assert codes == codes_of(row)
 
+    def test_an_exception_after_which_the_interpreter_crashes(
+        self, launch: Launch, scripts: Scripts, tmp_path: Path
+    ) -> None:
+        script = scripts.write(
+            "crash_late.py",
+            "import atexit\natexit.register(os.abort)\nraise ValueError('bad data')",
+        )
+        ends = [launch(["--max-restarts=1", script], command=command) for command in BOTH]
+        assert [end.returncode for end in ends] == codes_of(
+            "the same, and its interpreter crashes on the way out"
+        )
+        words = "exited with code 1 (ValueError: bad data): restarting all workers"
+        assert words in ends[BOTH.index("dlrover-run")].stderr
+        exits = run_in(tmp_path / "state").events("worker_exited")
+        assert [event["data"]["status"] for event in exits] == [-signal.SIGABRT] * 2
+
+    @pytest.mark.full
     def test_training_gives_the_same_numbers(self, launch: Launch, scripts: Scripts) -> None:
         script = scripts.write(
             "train.py",

@@ -132,6 +132,15 @@ class TestDoingNothing:
         assert words in finished.stderr
         assert "Traceback" not in finished.stderr
 
+    def test_what_is_wrong_in_a_file_is_told_with_its_line(
+        self, launch: Launch, scripts: Scripts, tmp_path: Path
+    ) -> None:
+        (tmp_path / "dlrover.toml").write_text('max_restarts = 2\nmetrics_handler = "no::X"\n')
+        for also in ([], ["--dry_run"]):
+            finished = launch([*also, scripts.hello()])
+            assert finished.returncode == 2, finished
+            assert "error: dlrover.toml:2: metrics_handler=no::X: there is" in finished.stderr
+
     def test_settings_say_where_they_came_from(
         self, launch: Launch, scripts: Scripts, tmp_path: Path
     ) -> None:

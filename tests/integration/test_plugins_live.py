@@ -362,6 +362,7 @@ class TestInstalledPlugins:
         (site / "tiny.py").write_text(textwrap.dedent(code))
         return {"PYTHONPATH": f"{site}:{tmp_path}"}
 
+    @pytest.mark.full
     def test_a_backend_and_logs_specs(
         self, launch: Launch, scripts: Scripts, tmp_path: Path, site: dict[str, str]
     ) -> None:

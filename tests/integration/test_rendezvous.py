@@ -169,7 +169,9 @@ class TestServed:
         assert late.returncode == 80, late
         assert "the job with this --rdzv-id has ended" in late.stderr
 
-    @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+    @pytest.mark.parametrize(
+        "signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+    )
     def test_it_prints_its_endpoint_and_ends_when_told(self, signum: signal.Signals) -> None:
         with served_store("--port=0", "--host=127.0.0.1") as served:
             assert re.fullmatch(r"127\.0\.0\.1:[1-9][0-9]+\n", served.line)
@@ -177,6 +179,7 @@ class TestServed:
             stdout, stderr = served.process.communicate(timeout=10)
         assert (served.process.returncode, stdout, stderr) == (0, "", "")
 
+    @pytest.mark.full
     def test_a_port_that_is_taken_is_an_error_in_one_sentence(self) -> None:
         with served_store("--port=0") as first, served_store(f"--port={first.port}") as second:
             stdout, stderr = second.process.communicate(timeout=30)

@@ -81,16 +81,23 @@ class TestRecovery:
         assert later != first, "an attempt's store holds nothing of the attempt before it"
         assert_recovered(scripts, workers=2)
 
-    # 20 runs in all.
-    @pytest.mark.full
+    # Each shape and each way to crash once in the full run, 20 runs in all with the soak.
     @pytest.mark.parametrize(
         "nodes,workers,run",
-        [(1, 2, run) for run in range(5)]
-        + [(1, 4, run) for run in range(4)]
-        + [(1, 8, run) for run in range(3)]
-        + [(2, 2, run) for run in range(4)]
-        + [(2, 4, run) for run in range(2)]
-        + [(2, 8, run) for run in range(2)],
+        [
+            pytest.param(
+                nodes, workers, run, marks=pytest.mark.full if run == kept else pytest.mark.soak
+            )
+            for nodes, workers, runs, kept in (
+                (1, 2, 5, 4),
+                (1, 4, 4, 3),
+                (1, 8, 3, 2),
+                (2, 2, 4, 3),
+                (2, 4, 2, 1),
+                (2, 8, 2, 0),
+            )
+            for run in range(runs)
+        ],
     )
     def test_every_time(
         self,

@@ -111,7 +111,7 @@ class TestEveryWayOut:
         self, start: Start, scripts: Scripts, tmp_path: Path
     ) -> None:
         running = start(["--result_file=result.json", "--nnodes=2", *C10D, scripts.hello()])
-        eventually(lambda: list(tmp_path.glob("state/dlrover/runs/*/job.json")), 30)
+        eventually(lambda: list(tmp_path.glob("state/dlrover/runs/*/nodes/*/events.jsonl")), 30)
         eventually(lambda: run_in(tmp_path / "state").events("rendezvous_started"), 30)
         running.signal(signal.SIGTERM)
         assert running.finish().returncode == 128 + signal.SIGTERM

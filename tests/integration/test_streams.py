@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +127,20 @@ def test_a_rank_filter_keeps_the_others_off_the_console(launch, scripts):
     assert of_workers(finished.stderr) == ["warning from rank 1"]
 
 
+def test_global_ranks_are_chosen_and_every_line_has_its_prefix(launch, scripts):
+    prefix = "<${host} ${node_rank} ${rank}/${local_rank} #${attempt}> "
+    argv = ["--nproc-per-node=12", "--ranks_filter=1,10-11", f"--log_prefix={prefix}"]
+    finished = launch([*argv, scripts.hello()])
+    assert finished.returncode == 0, finished
+    host = socket.gethostname()
+    assert lines(finished.stdout) == sorted(
+        f"<{host} 0 {rank}/{rank} #0> hello from rank {rank} of 12" for rank in (1, 10, 11)
+    )
+    assert of_workers(finished.stderr) == sorted(
+        f"<{host} 0 {rank}/{rank} #0> warning from rank {rank}" for rank in (1, 10, 11)
+    )
+
+
 def test_a_rank_filter_does_not_keep_others_from_their_files(launch, scripts, log_dir):
     argv = ["--local-ranks-filter=1", "-t1", f"--log-dir={log_dir}", *TWO, scripts.hello()]
     finished = launch(argv)
@@ -186,6 +202,42 @@ def test_bytes_that_are_no_text_pass_unchanged(launch, scripts, log_dir, tmp_pat
     assert path.read_bytes() == bytes(range(256)) + b"\n"
     [kept] = (tmp_path / "state").rglob("stderr.log")
     assert kept.read_bytes() == b"\xff\xfe\n"
+
+
+FLOOD = """
+block = b"x" * 1023 + b"\\n"
+def write(megabytes):
+    for _ in range(megabytes * 64):
+        os.write(2, block * 16)
+
+if rank == 1:
+    write(16)
+    leave("warm")
+    while not os.path.exists(GO): time.sleep(0.01)
+    write(256)
+    leave("done")
+    while not os.path.exists(END): time.sleep(0.01)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("teed", [(), ("-t", "1:2")], ids=["kept", "teed"])
+def test_a_worker_that_floods_its_log_does_not_grow_the_agent(start, scripts, tmp_path, teed):
+    go, end = tmp_path / "go", tmp_path / "end"
+    script = scripts.write("flood.py", FLOOD, GO=str(go), END=str(end))
+    running = start(["--nproc-per-node=2", *teed, script])
+
+    def peak():
+        status = Path(f"/proc/{running.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+    running.wait_for(lambda _: scripts.facts("warm"), 60)
+    before = peak()
+    go.touch()
+    running.wait_for(lambda _: scripts.facts("done"), 120)
+    assert peak() - before < 32 << 10
+    end.touch()
+    assert running.finish().returncode == 0
 
 
 def test_last_words_are_part_of_the_verdict(launch, scripts, tmp_path):

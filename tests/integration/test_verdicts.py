@@ -39,6 +39,7 @@ class Case:
     words: str
     cause: str | None = None
     options: tuple[str, ...] = ()
+    others: str = ""
 
 
 CASES = {
@@ -61,6 +62,15 @@ CASES = {
         frozenset({0, 1, 2}),
         "raised RuntimeError",
         "gloo time-out",
+        others="rank 3 had not come to it, and stood at",
+    ),
+    "a gloo time-out of one rank for another": Case(
+        GLOO + "def load():\n    import time; time.sleep(60)\n"
+        "if rank == 0: load()\nelse: dist.recv(torch.zeros(1), src=0)",
+        frozenset({1, 2, 3}),
+        "raised RuntimeError",
+        "gloo time-out",
+        others="rank 0 had not come to it, and stood at",
     ),
     "a port in use": Case(
         "import socket\n"
@@ -92,6 +102,19 @@ CASES = {
         "data loading",
         ("--hang-timeout=3", "--hang-start-grace=3"),
     ),
+    "an exit code after the success of another rank": Case(
+        "import glob, json\n"
+        "if rank == 0: leave('done', pid=os.getpid()); sys.exit(0)\n"
+        "if rank == 2:\n"
+        "    while not (found := glob.glob(f'{DIRECTORY}/done.*.json')): time.sleep(0.01)\n"
+        "    pid = json.load(open(found[0]))['pid']\n"
+        "    while os.path.exists(f'/proc/{pid}'): time.sleep(0.01)\n"
+        "    os._exit(7)\n"
+        f"{OTHERS_WAIT}",
+        frozenset({2}),
+        "exited with code 7",
+        others="rank 0 had succeeded; ranks 1 and 3 went down with it",
+    ),
     "an exit code only": Case(
         f"if rank == 2: os._exit(7)\n{OTHERS_WAIT}", frozenset({2}), "exited with code 7"
     ),
@@ -109,6 +132,7 @@ def block_of(stderr: str) -> list[str]:
 def assert_said(case: Case, finished: Finished, state: Path) -> dict[str, Any]:
     block = block_of(finished.stderr)
     assert len(block) <= 25, block
+    assert "/dlrover_cli/" not in finished.stderr, "no traceback of the launcher"
     assert case.words in block[0], block
     document: dict[str, Any] = json.loads((run_in(state).path / "result.json").read_text())[
         "verdict"
@@ -118,6 +142,7 @@ def assert_said(case: Case, finished: Finished, state: Path) -> dict[str, Any]:
     if case.cause is not None:
         assert document["cause"]["cause"] == case.cause, document
         assert any(line.startswith(f"  hint     {case.cause} (") for line in block), block
+    assert case.others in document["others"], document
     assert Path(document["logs"]).is_dir()
     return document
 

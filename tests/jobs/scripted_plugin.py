@@ -6,6 +6,7 @@ it was reached, and go on when the test says so. A job lasts until a file ``end`
 """
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -54,6 +55,9 @@ class PlayHandler(AbstractJobHandler):
             return None if is_new(self.project, "looked") else JobResult(0)
         if action == "deaf":
             return self._without_listening()
+        if action == "stuck":
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            act(self.project, "wait", "meet")
         if action == "until_end":
             note(self.project, "wait")
             wait_for(Path(self.project, "end"))

@@ -157,6 +157,10 @@ class Jobs:
         paths = sorted((self.state / "runs").glob("[!.]*")) if self.state.exists() else []
         return [self.run(path.name) for path in paths]
 
+    def existing(self) -> list[SubmittedRun]:
+        """Without what a submitter has left that was killed before its runs existed."""
+        return [run for run in self.runs() if run.files.job.exists()]
+
     def listed(self) -> dict[str, dict[str, Any]]:
         """What `dlrover-job list` says, by run id."""
         document = json.loads(self.command("list", "--all", "-o", "json").stdout)
@@ -206,7 +210,9 @@ def shell(text: str, **more: Any) -> dict[str, Any]:
 
 
 def make_jobs(home: Path, environ: Mapping[str, str]) -> Jobs:
-    jobs = Jobs(home, {**environ, "XDG_STATE_HOME": str(home / "state")})
+    # No job here has an optimizer, and what one needs takes its time to load.
+    own = {"XDG_STATE_HOME": str(home / "state"), "DLROVER_PRELOAD": "none"}
+    jobs = Jobs(home, {**environ, **own})
     jobs.project.mkdir(parents=True)
     shutil.copy(PLUGIN, jobs.project)
     return jobs

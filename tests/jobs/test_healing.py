@@ -208,7 +208,9 @@ def test_a_run_that_becomes_unreadable_keeps_its_row(state: Path, ledger: Ledger
     record.own(ended_process())
     record.files.job.write_text("{")
     heal(ledger, state)
-    assert ledger.row("r1").state is RunState.PENDING
+    found = ledger.row("r1")
+    assert (found.state, found.name) == (RunState.LOST, "train")
+    assert read_story(record.files.events).state is RunState.LOST
 
 
 def test_the_row_of_a_directory_that_is_gone_goes_unless_its_owner_lives(

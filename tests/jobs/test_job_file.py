@@ -161,6 +161,8 @@ BAD_JOBS = [
     ("a/b: {engine: e}\n", 1, "a job cannot be called 'a/b'", "letters"),
     ("-a: {engine: e}\n", 1, "a job cannot be called '-a'", "letters"),
     ('"a\\n": {engine: e}\n', 1, r"a job cannot be called 'a\n'", "letters"),
+    ("tr\u0430in: {engine: e}\n", 1, "'\u0430' is CYRILLIC SMALL LETTER A", "letters"),
+    ("train:\n  \u0435ngine: torch\n", 2, "has no engine", "is CYRILLIC SMALL LETTER IE?"),
     ('"": {engine: e}\n', 1, "a job cannot be called ''", "letters"),
     (f"{'x' * 65}: {{engine: e}}\n", 1, "a job cannot be called 'xxx", "64 characters"),
     ("5: {engine: e}\n", 1, "the key '5' is not a text", "in quotes"),
@@ -278,9 +280,11 @@ def test_a_bad_yaml_file_gets_one_sentence_with_its_line(
 @pytest.mark.parametrize(
     "text, line, sentence, hint",
     [
-        ("", None, "there is no job in it", "engine = torch"),
+        ("", None, "there is no job in it", 'engine = "torch"'),
         ('engine = "torch"\n', 1, "job 'engine' takes a mapping", "below a name"),
-        ('[train]\nqueue = "q"\n', 1, "job 'train' has no engine", "engine = torch"),
+        ('[train]\nqueue = "q"\n', 1, "job 'train' has no engine", 'Add engine = "torch"'),
+        ('[train]\nengine = "e"\nafter = 5\n', 3, "a list of jobs", 'after = ["prepare"]'),
+        ('[train]\nengine = "e"\nperiodic_config = 1\n', 3, "a map", '{interval = "1h30m"}'),
         ('[train]\nengine = "e"\n\npriority = 1.5\n', 4, "a whole number", "priority = 10"),
         ('[train]\nengine = "e"\nafter = [\n "b",\n]\n', 4, "there is no job 'b'", "no other"),
         ('[train]\nengine = "e"\n[train.resources]\ncpu = "x"\n', 4, "amount of cpu", "500m"),

@@ -126,9 +126,23 @@ def cut_off(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     "damage",
-    [not_a_database, another_programs, other_columns, no_table, overwritten_inside, cut_off],
+    [
+        *(not_a_database, another_programs, other_columns, no_table, overwritten_inside, cut_off),
+        *(a_directory, a_pipe),
+    ],
 )
 def test_a_broken_ledger_is_moved_aside_and_built_anew(
     state: Path, damage: Callable[[Path], None]

@@ -105,6 +105,12 @@ class TestStates:
         assert (run.story.exit_code, run.result["exit_code"]) == (137, 137)
 
 
+def test_a_queue_that_nobody_keeps_is_said_to_have_no_effect(jobs: Jobs) -> None:
+    submitted = jobs.command("submit", "--wait", jobs.write({"one": shell("true", queue="night")}))
+    assert "without --extender, the job does not wait in queue 'night'" in submitted.stderr
+    assert "is FINISHED" in submitted.stderr
+
+
 class TestAfter:
     def test_each_starts_when_those_before_have_finished(self, jobs: Jobs) -> None:
         a, b, c = jobs.submit(
@@ -258,12 +264,35 @@ class TestStopping:
 
     @pytest.mark.full
     def test_grace_ends_an_owner_that_does_not_react(self, jobs: Jobs) -> None:
-        run = jobs.submit_one(**shell("exec sleep 600"))
-        run.wait_for(RunState.RUNNING)
-        assert run.owner.signal(signal.SIGSTOP)
+        run = jobs.submit_one(**play(wait="stuck"))
+        jobs.meet("wait")
         stopped = jobs.command("stop", "--grace=0", run.run_id)
         assert "is stopped" in stopped.stdout
         assert run.states[-4:] == ["RUNNING", "LOST", "STOPPING", "KILLED"]
+
+    def test_an_owner_that_somebody_has_suspended_is_woken_for_it(self, jobs: Jobs) -> None:
+        run = jobs.submit_one(**shell("exec sleep 600"))
+        run.wait_for(RunState.RUNNING)
+        assert run.owner.signal(signal.SIGSTOP)
+        stopped = jobs.command("stop", run.run_id)
+        assert "is stopped" in stopped.stdout
+        assert run.states[-3:] == ["RUNNING", "STOPPING", "KILLED"]
+
+    @pytest.mark.parametrize("is_owned", [True, False])
+    def test_a_job_document_that_cannot_be_read_any_more_is_no_obstacle(
+        self, jobs: Jobs, is_owned: bool
+    ) -> None:
+        run = jobs.submit_one(**shell("sleep 600 & wait"))
+        run.wait_for(RunState.RUNNING)
+        run.files.job.write_text("{")
+        if not is_owned:
+            run.kill_owner()
+        stopped = jobs.command("stop", run.run_id)
+        assert "is stopped" in stopped.stdout
+        assert "what the ledger knows of the run has to do" in stopped.stderr
+        assert run.ended().state is RunState.KILLED
+        assert "removed" in jobs.command("cleanup", run.run_id).stdout
+        assert not run.files.path.exists()
 
     def test_a_plugin_that_swallows_the_request_is_stopped_all_the_same(self, jobs: Jobs) -> None:
         run = jobs.submit_one(**play(wait="deaf"))

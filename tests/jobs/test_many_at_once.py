@@ -23,18 +23,18 @@ FILE = {
 
 
 def all_are_over(jobs: Jobs) -> bool:
-    return all(run.files.events.exists() and run.story.state.is_over for run in jobs.runs())
+    return all(run.files.events.exists() and run.story.state.is_over for run in jobs.existing())
 
 
 def assert_well_recorded(jobs: Jobs, count_killed: bool) -> int:
     """How many runs there are; each has run once, and everybody says the same of it."""
     eventually(lambda: all_are_over(jobs), PATIENCE, what="all are over", interval=0.1)
-    for run in jobs.runs():
+    for run in jobs.existing():
         run.ended()
     listed, rows = jobs.listed(), jobs.rows()
-    assert set(listed) == {run.run_id for run in jobs.runs()} == set(rows)
+    assert set(listed) == {run.run_id for run in jobs.existing()} == set(rows)
     assert Counter(run["state"] for run in listed.values()) == {"FINISHED": len(listed)}
-    for run in jobs.runs():
+    for run in jobs.existing():
         assert run.states == ["PENDING", "STARTING", "RUNNING", "FINISHED"]
         assert run.kinds.count("cleaned") == 1
         assert [event["seq"] for event in run.events] == list(range(1, len(run.events) + 1))
@@ -61,7 +61,7 @@ def kill_some(jobs: Jobs, seed: int) -> None:
     submitters = [jobs.start("submit", path) for _ in range(SUBMITTERS)]
     began = time.monotonic()
     # One is seen through: how long it takes on this machine, now, is when the others are at work.
-    eventually(lambda: len(jobs.runs()) > 0, PATIENCE)
+    eventually(lambda: len(jobs.existing()) > 0, PATIENCE)
     for submitter in chance.sample(submitters, SUBMITTERS // 2):
         time.sleep(chance.uniform(0, 0.2) * (time.monotonic() - began))
         kill(submitter)

@@ -108,3 +108,16 @@ def test_it_starts_once_those_before_have_finished(jobs: Jobs) -> None:
     jobs.end_job()
     wait_for_occurrences(second, 2)
     jobs.command("stop", second.run_id)
+
+
+def test_one_that_waits_for_its_first_time_says_when_that_is(jobs: Jobs) -> None:
+    run = jobs.submit_one(**play(), periodic_config={"cron": "0 0 29 2 *"})  # in a leap year
+    eventually(lambda: run.story.reason, PATIENCE, what="a reason to wait")
+    listed = jobs.listed()[run.run_id]
+    assert listed["state"] == "PENDING"
+    assert listed["reason"].startswith("next at ")
+    assert listed["reason"].endswith("-02-29 00:00:00")
+    jobs.command("stop", run.run_id)
+    run.ended()
+    assert run.states == ["PENDING", "STOPPING", "KILLED"]
+    assert "submit_job" not in jobs.calls()

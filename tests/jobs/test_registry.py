@@ -367,8 +367,10 @@ def test_a_bad_engine_is_refused(bad: Any, registry: JobRegistry) -> None:
         ("mon", "rover", "there is no platform 'mon';", "did you mean moon/rover?"),
         ("moon", "rovre", "there is no engine 'rovre';", "did you mean moon/rover?"),
         ("x", "y", "there is no platform 'x' and there is no engine 'y';", "module::Class"),
-        ("mars", "rover", "no plugin runs engine 'rover' on platform 'mars';", "did you mean "),
-        ("", "rover", "there is no platform '';", "did you mean "),
+        ("mars", "rover", "no plugin runs engine 'rover' on platform 'mars';", "runs on: moon"),
+        ("", "rover", "there is no platform '';", "the engine 'rover' runs on: moon"),
+        ("moor", "crawle", "there is no platform 'moor'", "module::Class"),
+        ("moon", "mars", "there is no engine 'mars'", "'mars' is a platform, and goes with the "),
     ],
 )
 def test_an_unknown_pair_lists_those_that_there_are(

@@ -167,18 +167,18 @@ class TestTheLedger:
     def test_a_ledger_that_nobody_can_use_costs_a_line_and_not_the_run(self, jobs: Jobs) -> None:
         first, second = jobs.submit(a=play(wait="until_end"), b={**shell("echo b"), "after": ["a"]})
         first.wait_for(RunState.RUNNING)
-        ledger = jobs.state / "ledger.db"
         for path in jobs.state.glob("ledger.db*"):
             path.unlink()
-        ledger.mkdir()
+        lock = jobs.state / "ledger.db.lock"
+        lock.mkdir()
         jobs.end_job()
         assert second.ended().state is RunState.FINISHED, second.log
         assert "goes on without it" in first.log
-        ledger.rmdir()
+        lock.rmdir()
         assert {run["state"] for run in jobs.listed().values()} == {"FINISHED"}
 
     def test_a_runner_that_starts_without_a_ledger_lives_its_run(self, jobs: Jobs) -> None:
-        """Its submitter is let go only after the ledger has become a directory."""
+        """Its submitter is let go only after the ledger's lock has become a directory."""
         path = jobs.write({"a": shell("echo a")})
         (jobs.project / "submit.py").write_text(
             "import os, shutil\n"
@@ -188,7 +188,7 @@ class TestTheLedger:
             "def spoil(*arguments):\n"
             "    runner = spawn(*arguments)\n"
             f"    for path in Path({str(jobs.state)!r}).glob('ledger.db*'): path.unlink()\n"
-            f"    os.mkdir({str(jobs.state / 'ledger.db')!r})\n"
+            f"    os.mkdir({str(jobs.state / 'ledger.db.lock')!r})\n"
             "    return runner\n"
             "submission._spawn = spoil\n"
             f"submission.submit(Path({str(path)!r}), os.environ, print)\n"
@@ -199,7 +199,7 @@ class TestTheLedger:
         [run] = jobs.runs()
         assert run.ended().state is RunState.FINISHED, run.log
         assert "the run goes on without it" in run.log
-        (jobs.state / "ledger.db").rmdir()
+        (jobs.state / "ledger.db.lock").rmdir()
         assert jobs.listed()[run.run_id]["state"] == "FINISHED"
 
 

@@ -60,6 +60,20 @@ def test_ctrl_c_that_an_import_swallows_is_a_keyboard_interrupt_when_the_imports
         signal.signal(signal.SIGINT, before)
 
 
+def import_that_fails_of_it(signum: signal.Signals) -> None:
+    with interruptible([signum]):
+        try:
+            os.kill(os.getpid(), signum)
+        except BaseException as error:
+            raise ImportError("cannot load module more than once per process") from error
+
+
+def test_a_signal_of_which_an_import_makes_something_else_is_still_the_signal() -> None:
+    with pytest.raises(Interrupted) as caught:
+        import_that_fails_of_it(signal.SIGUSR1)
+    assert caught.value.sigval == signal.SIGUSR1
+
+
 def test_without_a_signal_nothing_is_raised_when_the_imports_are_over() -> None:
     with interruptible([signal.SIGUSR1]) as raise_swallowed:
         raise_swallowed()

@@ -5,6 +5,7 @@ import queue
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -69,6 +70,11 @@ def connected(server: LeashServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), PATIENCE)
 
 
+def cut(server: LeashServer, agent: str) -> None:
+    """Break the connection of an agent, as a network does."""
+    server._by_agent[agent].sock.shutdown(socket.SHUT_RDWR)
+
+
 class TestTalking:
     def test_an_agent_says_who_it_is_and_its_words_arrive_in_order(
         self, server: LeashServer, posts: Posts, hold: Hold
@@ -105,6 +111,43 @@ class TestTalking:
             assert ends[agent].wait_for(PeerLost) == PeerLost("host-b", "member-b")
         server.send("b", "fence", reason="the last word")
         assert ends["b"].get(timeout=PATIENCE) == Fenced("the last word")  # and nothing before
+
+    def test_an_agent_that_asks_for_its_place_waits_for_the_word(
+        self, server: LeashServer, posts: Posts, hold: Hold
+    ) -> None:
+        leash, heard = hold("a")
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(leash.ask_for_place, {"generation": 2})
+            assert posts.wait_for(Said).message == {"kind": "restarting", "generation": 2}
+            server.send("a", "go", generation=1)
+            server.send("a", "fence", reason="it has heard all before this")
+            heard.wait_for(Fenced)
+            assert not asking.done(), "that was the word of an earlier time"
+            server.send("a", "go", generation=2)
+            asking.result(PATIENCE)
+
+    def test_a_question_is_asked_again_over_a_new_connection(
+        self, server: LeashServer, posts: Posts, hold: Hold
+    ) -> None:
+        """Its answer may have been lost with the old one."""
+        leash, _ = hold("a")
+        posts.wait_for(Arrived)
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(leash.ask_for_place, {"generation": 1})
+            posts.wait_for(Said)
+            cut(server, "a")
+            assert posts.wait_for(Arrived).facts["restarting"] == {"generation": 1}
+            eventually(lambda: server.send("a", "go", generation=1), PATIENCE)
+            asking.result(PATIENCE)
+            cut(server, "a")
+            assert "restarting" not in posts.wait_for(Arrived).facts
+
+    def test_an_agent_that_is_closed_waits_no_longer(self, hold: Hold) -> None:
+        leash, _ = hold("a")
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(leash.ask_for_place, {"generation": 1})
+            leash.close()
+            asking.result(PATIENCE)
 
     def test_a_fence_reaches_the_agent_with_its_reason(
         self, server: LeashServer, posts: Posts, hold: Hold

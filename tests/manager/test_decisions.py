@@ -1,11 +1,15 @@
 """What the end of an agent means, and where agents are placed: tables."""
 
+from typing import Any
+
 import pytest
 
 from dlrover_cli.failover.decide import Action
+from dlrover_cli.manager.afresh import who_asks
 from dlrover_cli.manager.cluster import Node
 from dlrover_cli.manager.endings import LastWords, Meaning, job_exit_code, meaning_of
 from dlrover_cli.manager.placing import Demand, missing, to_place
+from dlrover_cli.manager.roster import Seat
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,36 @@ def test_what_an_end_means(code: int | None, words: LastWords | None, meaning: M
 @pytest.mark.parametrize("code, shown", [(7, 7), (-9, 137), (None, 1), (82, 82)])
 def test_the_jobs_exit_code(code: int | None, shown: int) -> None:
     assert job_exit_code(code) == shown
+
+
+def _seat(agent: str, **known: Any) -> Seat:
+    seat = Seat(agent, Node(agent, agent, ""), 0.0)
+    for name, value in known.items():
+        setattr(seat, name, value)
+    return seat
+
+
+@pytest.mark.parametrize(
+    "others, now, asking",
+    [
+        ([], 1.0, ["a"]),
+        ([_seat("b", attempt=3)], 1.0, []),
+        ([_seat("b", attempt=3)], 46.0, ["a"]),
+        ([_seat("b", attempt=3, asks_since=0.5)], 1.0, ["a", "b"]),
+        ([_seat("b", attempt=3, is_fenced=True)], 1.0, ["a"]),
+        ([_seat("b", attempt=2)], 1.0, ["a"]),
+        ([_seat("b")], 1.0, ["a"]),
+    ],
+    ids=[
+        *("alone", "one has not come to it", "and does not", "all ask", "one is told to go"),
+        *("one was not in the round", "one has just come"),
+    ],
+)
+def test_who_asks_for_a_place_again(others: list[Seat], now: float, asking: list[str]) -> None:
+    """All that were in the round have to be through with their workers."""
+    seats = [_seat("a", attempt=3, asks_since=0.2), *others]
+
+    assert [seat.agent for seat in who_asks(seats, 3, now, 45.0)] == asking
 
 
 def nodes(*names: str, **resources: float) -> list[Node]:

@@ -25,8 +25,9 @@ def test_ddp_training_learns(launch, command):
     assert float(epochs[1][1]) < float(epochs[0][1])
 
 
+# On a busy machine torchrun may not recover, whatever its variables say: not a matter of every run.
 @pytest.mark.parametrize(
-    "command", [pytest.param("torchrun", marks=pytest.mark.full), "dlrover-run"]
+    "command", [pytest.param("torchrun", marks=pytest.mark.soak), "dlrover-run"]
 )
 def test_ddp_training_goes_on_from_its_checkpoint_after_a_crash(launch, tmp_path, command):
     checkpoint = tmp_path / "ddp.pt"

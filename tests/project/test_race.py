@@ -220,12 +220,23 @@ def test_ends_are_seen_and_whoever_goes_on_is_missing(sleeper):
     assert set(ended) == {short.pid}
 
 
-@pytest.mark.full
 @pytest.mark.timeout(600)
-def test_the_real_contenders_finish_each_kind_of_figure(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["help", "first_line_2", "exit_2"], marks=pytest.mark.full, id="quick"),
+        pytest.param(
+            [
+                *("first_step_2", "recover_all_reduce_2", "recover_step_2x1"),
+                *("detect_2", "idle_cpu_2", "rendezvous_4"),
+            ],
+            marks=pytest.mark.soak,
+            id="slow",
+        ),
+    ],
+)
+def test_the_real_contenders_finish_each_kind_of_figure(tmp_path, names):
     output = tmp_path / "race.md"
-    names = ["help", "first_line_2", "first_step_2", "recover_all_reduce_2", "recover_step_2x1"]
-    names += ["detect_2", "exit_2", "idle_cpu_2", "rendezvous_4"]
     assert race.main([*names, "--repeat=1", f"--output={output}"]) == 0
     document = json.loads(output.with_suffix(".json").read_text())
     missing = {

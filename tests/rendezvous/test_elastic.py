@@ -61,6 +61,19 @@ class TestRounds:
         assert sizes[-1] == sizes[-3]
 
 
+@pytest.mark.full
+def test_the_node_that_coordinates_tells_how_many_are_there(job: Job) -> None:
+    first, second, third = (job.node(3, 3, keep_alive_interval=0.2) for _ in range(3))
+    told: list[tuple[int, int]] = []
+    first.handler.tell_arrivals(lambda nodes, wanted: told.append((nodes, wanted)))
+    waiting = first.join()
+    eventually(lambda: told == [(1, 3)], PATIENCE)
+    second.join()
+    eventually(lambda: told == [(1, 3), (2, 3)], PATIENCE)
+    third.join()
+    assert waiting.result(PATIENCE).world_size == 3
+
+
 class TestElastic:
     def test_a_round_that_could_be_larger_starts_after_the_last_call(self, job: Job) -> None:
         node = job.node(1, 2, last_call_timeout=0.2)

@@ -162,3 +162,31 @@ class TestRanks:
         previous = "abcdefgh"[:known]
         chosen = choose(arrived, previous, 3)
         assert sum(node in previous for node in chosen) == min(3, known)
+
+
+class TestUnits:
+    RULES = Rules(2, 6, last_call_timeout=5.0, node_unit=2)
+
+    def test_nodes_are_taken_in_multiples_and_the_last_to_come_waits(self) -> None:
+        late = forming("abcde", enough_since=NOW - 5.0)
+        assert decide(late, self.RULES, NOW) == Complete(("a", "b", "c", "d"))
+
+    def test_a_node_that_left_takes_another_one_out_with_it(self) -> None:
+        assert decide(forming("abd", "abcd", "c"), self.RULES, NOW) == Complete(("a", "b"))
+
+    def test_a_newcomer_is_wanted_only_with_the_rest_of_its_unit(self) -> None:
+        assert decide(forming("c", "ab"), self.RULES, NOW) == Wait(wanted=0)
+        assert decide(forming("cd", "ab"), self.RULES, NOW) == Wait(wanted=2)
+        assert decide(forming("cde", "ab"), self.RULES, NOW) == Wait(wanted=2)
+
+    @given(st.integers(1, 5), st.integers(0, 30))
+    def test_a_round_is_a_multiple_of_the_unit(self, unit: int, nodes: int) -> None:
+        rules = Rules(unit, 4 * unit, node_unit=unit)
+        arrived = [f"n{number}" for number in range(nodes)]
+        sightings = dict.fromkeys(arrived, Sighting(NOW))
+        round_ = Forming(tuple(arrived), sightings=sightings, enough_since=NOW - 100)
+        match decide(round_, rules, NOW):
+            case Complete(members):
+                assert len(members) == min(nodes // unit, 4) * unit
+            case _:
+                assert nodes < unit

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,9 +32,13 @@ class RecordingService:
     url: str = ""
     questions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
-    """A number is the status of an error."""
+    """A number is the status of an error; a function is called, and the answer is empty."""
     failed: list[str] = field(default_factory=list)
     """Tasks whose end it could not take."""
+    refused_nodes: dict[str, str] = field(default_factory=dict)
+    """By the names of nodes, why no task may run there."""
+    is_faulty: Callable[[], bool] = lambda: False
+    """Whether it fails to answer now."""
 
     @property
     def verbs(self) -> list[str]:
@@ -59,6 +63,13 @@ class RecordingService:
     def answer(self, verb: str, body: dict[str, Any]) -> tuple[int, Any]:
         self.questions.append((verb, body))
         given = self.answers.get(verb, _AGREES.get(verb, {}))
+        if verb == "predicate" and (why := self.refused_nodes.get(body["node"]["name"])):
+            return 200, {"code": 1, "errorMessage": why}
+        if self.is_faulty():
+            given = 500
+        if callable(given):
+            given()
+            return 200, {}
         if not isinstance(given, int):
             return 200, given
         if verb == "deallocateFunc":
@@ -73,6 +84,7 @@ def recording_service() -> Iterator[RecordingService]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # an answer is two writes
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from dlrover_cli.scheduling.model import JobView, QueueView
 from dlrover_cli.scheduling.queueing import (
+    by_importance,
     crowds,
     delays,
     fewest,
+    gained,
     has_room,
     in_turn,
     lacking,
@@ -40,7 +42,44 @@ def test_the_queue_that_holds_least_for_its_weight_goes_first() -> None:
         QueueView("light", weight=1, allocated={"cpu": 2.0}),
     ]
 
-    assert next_queue(queues, {"cpu": 8.0}).name == "heavy"
+    first = {queue.name: job("any", queue=queue.name) for queue in queues}
+
+    assert next_queue(queues, {"cpu": 8.0}, first).name == "heavy"
+
+
+def test_of_queues_that_hold_the_same_the_one_that_waits_longest_goes_first() -> None:
+    queues = [QueueView("a"), QueueView("b")]
+    first = {"a": job("young", queue="a", priority=9, submitted=2.0), "b": job("old", queue="b")}
+
+    assert next_queue(queues, {"cpu": 8.0}, first).name == "b"
+
+
+def test_each_spell_of_waiting_adds_one_to_the_priority() -> None:
+    assert [gained(waited, 600.0) for waited in (-5.0, 599.9, 600.0, 6000.0)] == [0, 0, 1, 10]
+    assert gained(1e9, None) == 0
+
+
+def test_waiting_orders_a_job_and_the_older_goes_first_among_equals() -> None:
+    jobs = [
+        job("urgent", priority=5, submitted=9.0),
+        job("patient", gained=6, submitted=2.0),
+        job("equal", priority=5, gained=1, submitted=1.0),
+        job("owed", submitted=9.0, is_owed_room=True),
+    ]
+
+    assert [each.name for each in in_turn(jobs)] == ["owed", "equal", "patient", "urgent"]
+    assert [each.name for each in by_importance(jobs)] == ["owed", "equal", "urgent", "patient"]
+
+
+def test_what_a_job_has_gained_protects_it_and_ends_nobody() -> None:
+    aged = job("aged", gained=5, on=["a"])
+    young = job("young", on=["a"])
+
+    victims = preemptees(job("urgent", priority=5), [aged, young])
+    of_the_aged = preemptees(job("waits", gained=9), [young])
+
+    assert [each.name for each in victims] == ["young"]
+    assert of_the_aged == []
 
 
 def test_a_share_is_that_of_the_scarcest_thing() -> None:

@@ -104,18 +104,20 @@ def test_a_task_is_managed_when_it_names_a_resource_even_none_of_it() -> None:
     assert parsed(URL).extenders[0].manages({})
 
 
-def test_queues_have_capacity_weight_and_whether_they_give_back() -> None:
+def test_queues_have_capacity_weight_aging_and_whether_they_give_back() -> None:
     config = parsed(
         "queues:\n"
         "  research: {capacity: 4, weight: 2, reclaimable: false}\n"
         "  batch: {capacity: {nvidia.com/gpu: 16, memory: 1Gi}}\n"
-        "  rest:\n"
+        "  rest: {aging: 1m30s}\n"
+        "  strict: {aging: never}\n"
     )
     assert config.extenders == ()
     assert config.queues == {
         "research": QueueSettings({"agents": 4.0}, 2, False),
         "batch": QueueSettings({"nvidia.com/gpu": 16.0, "memory": 2.0**30}),
-        "rest": QueueSettings(),
+        "rest": QueueSettings(aging=90.0),
+        "strict": QueueSettings(aging=None),
     }
 
 
@@ -140,6 +142,7 @@ def test_files_are_meant_from_beside_the_extender_file() -> None:
         ),
         (URL + "extender.predicateverb: x", 2, "predicateverb", "extender.predicateVerb?"),
         (URL + "extender.httpTimeout: 5", 2, "no unit: 5", "100ms"),
+        ("extender.urlPrefix: http://me:pw@host", 1, "a user name or a password", "tokenFile"),
         (URL + "extender.httpTimeout: 1 s", 2, "unit ' s'", "1m30s"),
         (URL + "extender.httpTimeout: 0s", 2, "1ms to 10m", "100ms"),
         (URL + "extender.httpTimeout: -1s", 2, "1ms to 10m", "100ms"),
@@ -165,6 +168,9 @@ def test_files_are_meant_from_beside_the_extender_file() -> None:
         ("queues: {a: {weight: 0}}", 1, "from 1 on", "weight: 2"),
         ("queues: {a: {weight: true}}", 1, "from 1 on", "weight: 2"),
         ("queues: {a: {reclaimable: no}}", 1, "true or false", ""),
+        ("queues: {a: {aging: 10}}", 1, "aging is a time", "aging: 10m"),
+        ("queues: {a: {aging: 10 min}}", 1, "aging:", "aging: never"),
+        ("queues: {a: {aging: 0s}}", 1, "longer than nothing", "aging: 10m"),
         ("queues: {a: {wieght: 1}}", 1, "'wieght'", "weight?"),
         ("queues: 3", 1, "holds names and values", ""),
         ("", None, "it is empty", "urlPrefix"),

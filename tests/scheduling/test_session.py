@@ -1,13 +1,14 @@
 """A session asks in one order, starts gangs or nothing of them, and always closes."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from dlrover_cli.scheduling.builtins import built_ins
-from dlrover_cli.scheduling.model import JobView, QueueView, TaskStatus
+from dlrover_cli.scheduling.model import JobView, NodeView, QueueView, TaskStatus, TaskView
 from dlrover_cli.scheduling.panel import Panel
-from dlrover_cli.scheduling.plugin import Vote
+from dlrover_cli.scheduling.plugin import Refusal, Vote
 from dlrover_cli.scheduling.session import Decisions, hold_session
 from tests.scheduling.views import Witness, hold, job, node, view
 
@@ -96,6 +97,32 @@ def test_nodes_are_asked_about_once_for_all_tasks_alike() -> None:
     assert len(decisions.started[0].placed) == 50
     assert witness.verbs.count("predicate") == 50
     assert witness.verbs.count("prioritize") == 1
+
+
+def test_sixteen_nodes_are_asked_about_at_once_and_no_more() -> None:
+    class Slow(Witness):
+        """No answer before sixteen are asked for, each of which sees how many there are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.meeting = threading.Barrier(16, timeout=20)
+            self.lock, self.asked, self.most = threading.Lock(), 0, 0
+
+        def predicate(self, task: TaskView, node: NodeView) -> Refusal | None:
+            with self.lock:
+                self.asked += 1
+                self.most = max(self.most, self.asked)
+            self.meeting.wait()
+            with self.lock:
+                self.asked -= 1
+            return super().predicate(task, node)
+
+    witness = Slow()
+
+    hold(view([job("train")], [node(f"n{index}") for index in range(48)]), witness)
+
+    assert witness.verbs.count("predicate") == 48
+    assert witness.most == 16
 
 
 def test_a_node_that_got_a_task_is_asked_about_again() -> None:
@@ -341,3 +368,14 @@ def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
 def _releasing(each: JobView) -> JobView:
     tasks = (replace(task, status=TaskStatus.RELEASING) for task in each.tasks)
     return replace(each, tasks=tuple(tasks))
+
+
+def test_a_place_that_was_taken_back_unheard_is_to_be_told_again() -> None:
+    """The service refuses the second agent, and then does not hear that the first is gone, too."""
+    witness = Witness(refuse_allocation=["gang-1"], fail=["deallocated"])
+
+    decisions = hold(view([job("gang", tasks=2)], [node("a"), node("b")]), witness)
+
+    assert decisions.started == ()
+    assert sorted(task.name for task in decisions.unheard) == ["gang-0", "gang-1"]
+    assert all(task.place and task.node for task in decisions.unheard)

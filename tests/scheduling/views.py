@@ -29,6 +29,8 @@ def job(
     queue: str = "default",
     priority: int = 0,
     submitted: float = 0.0,
+    gained: int = 0,
+    is_owed_room: bool = False,
     cpu: float = 1.0,
     on: Sequence[str] = (),
     **resources: float,
@@ -53,6 +55,8 @@ def job(
         (*running, *made[len(running) :]),
         JobPhase.RUNNING if running else JobPhase.PENDING,
         submitted,
+        gained,
+        is_owed_room,
     )
 
 

@@ -13,12 +13,8 @@ from torch.distributed.elastic.metrics.api import MetricData, MetricHandler
 
 from dlrover_cli.errors import ConfigError, PluginError
 from dlrover_cli.plugins.faults import PluginFault
-from dlrover_cli.telemetry.metrics import (
-    MetricsFanOut,
-    NamedHandler,
-    install,
-    load_metrics_handlers,
-)
+from dlrover_cli.telemetry.metrics import MetricsFanOut, install
+from dlrover_cli.telemetry.metrics_loading import NamedHandler, load_metrics_handlers
 from tests.harness.waiting import eventually
 from tests.plugins.user_code import UserCode, forgetting_imports
 
@@ -240,6 +236,18 @@ class TestAHandlerThatBlocks:
         assert time.monotonic() - started < 5
         assert keeping.values == [0, 1, 2, 3, 4]
         assert "metrics handler m::H0 did not get 5 metrics" in harness.stderr.getvalue()
+
+    def test_one_that_does_not_end_is_left_behind_and_named(self, harness: Harness) -> None:
+        gate = threading.Event()
+        keeping = Keeps()
+        keeping.close = gate.wait  # type: ignore[attr-defined]
+        fan_out = harness.fan_out(keeping)
+        fan_out.emit(metric(1))
+        eventually(lambda: keeping.values == [1], what="the metric")
+        assert fan_out.close(0.2) == 0
+        gate.set()
+        assert harness.kinds == ["metrics_handler_stuck"]
+        assert "m::H0 does not end, and is left behind" in harness.stderr.getvalue()
 
     def test_all_that_block_share_the_deadline(self, harness: Harness) -> None:
         handlers = [Blocks() for _ in range(5)]

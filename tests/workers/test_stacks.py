@@ -148,8 +148,26 @@ class TestDump:
             started = time.monotonic()
             texts = dump(stopped, good, seconds=30.0)
             assert time.monotonic() - started < 20.0
-            assert texts[0].startswith("no Python stack: no answer (it is stopped")
+            assert texts[0] == "no Python stack: no answer (it is stopped; SIGCONT lets it go on)"
             assert " in <module>" in texts[1]
+
+    @pytest.mark.parametrize(
+        "taken, said",
+        [
+            ("signal.signal(57, lambda number, frame: None)", "it handles signal 57 itself"),
+            ("signal.pthread_sigmask(signal.SIG_BLOCK, [57])", "it blocks signal 57"),
+            ("signal.signal(57, signal.SIG_IGN)", "it does not answer"),
+        ],
+    )
+    def test_a_script_that_wants_the_signal_for_itself_is_told_as_such(
+        self, workers: Workers, taken: str, said: str
+    ) -> None:
+        code = f"import signal, time\n{taken}\nprint('ready')\nwhile True:\n    time.sleep(0.1)\n"
+        with workers.running(code) as worker:
+            text = dump(worker, seconds=1.0)[0]
+            assert text.startswith("no Python stack: ")
+            assert said in text
+            assert worker.process.poll() is None
 
     def test_one_without_a_directory_is_left_out(self) -> None:
         assert dump_stacks({0: os.getpid()}, {}, time.monotonic() + 1) == {}

@@ -67,6 +67,11 @@ class Client:
         self._deadline = deadline
 
     @property
+    def api(self) -> Any:
+        """The library's own client, for what is not about one object."""
+        return self._api
+
+    @property
     def host(self) -> str:
         return str(self._api.configuration.host)
 

@@ -15,10 +15,11 @@ from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.launch.interrupted import interruptible
+from dlrover_cli.launch.notifying import notify_of, shown_argv
 from dlrover_cli.launch.outcome import RunReport, reporting
-from dlrover_cli.launch.run import say
 from dlrover_cli.launch.script import name_of_script
 from dlrover_cli.launch.session import Session, open_session
+from dlrover_cli.launch.voice import insist, say
 from dlrover_cli.platforms.kubernetes.connecting import connect
 from dlrover_cli.platforms.kubernetes.ending import Ending
 from dlrover_cli.platforms.kubernetes.faults import KubernetesError
@@ -56,7 +57,7 @@ def plan(settings: LaunchSettings, argv: Sequence[str]) -> str:
 
 def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
     """Run the job to its end. Raises KubernetesJobFailed, or what keeps it from starting."""
-    report = RunReport(settings.result_file, list(argv), say)
+    report = RunReport(settings.result_file, shown_argv(settings, argv), say)
     with reporting(report):
         request = request_of(settings)
         client = connect(os.environ)
@@ -64,10 +65,10 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
             report,
             os.environ,
             say,
-            argv,
             name_of_script(settings.training_script),
             agent=AGENT,
             platform="kubernetes",
+            notify=notify_of(settings),
         )
         try:
             objects = RunObjects(client, request, session.run_directory.run_id)
@@ -78,7 +79,7 @@ def launch(settings: LaunchSettings, argv: Sequence[str]) -> None:
                 raise KubernetesJobFailed(ending)
         except BaseException as error:
             session.close(error)
-            say(f"logs, events and result: {session.run_directory.path}")
+            insist(f"logs, events and result: {session.run_directory.path}")
             raise
         session.close(None)
 

@@ -24,6 +24,7 @@ _OURS = frozenset(
         *("dry_run", "json_output", "result_file", "standalone", "interactive", "compat"),
         *("nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
         *("node_rank", "master_addr", "master_port", "local_addr"),
+        *("notify", "notify_on", "notify_secret_file"),
     }
 )
 """Settings that are not handed on to the launchers in the pods, or that the platform makes."""

@@ -10,7 +10,6 @@ ends what is left; how the job ended by itself cannot be known then.
 import json
 import os
 import select
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from dlrover_cli.contracts.jobs import AbstractJobHandler, JobResult
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 from dlrover_cli.telemetry.run_dir import write_json_atomically
+from dlrover_cli.words import signal_name
 
 _EXIT_STATUS = 49
 """Which of the fields of /proc/<pid>/stat after the command; that of a zombie can be read."""
@@ -154,9 +154,7 @@ def _result(status: int) -> JobResult:
     """``status`` is negative for a signal."""
     if status >= 0:
         return JobResult(status, f"exited with code {status}" if status else "")
-    with suppress(ValueError):
-        return JobResult(from_signal(-status), f"killed by {signal.Signals(-status).name}")
-    return JobResult(from_signal(-status), f"killed by signal {-status}")
+    return JobResult(from_signal(-status), f"killed by {signal_name(-status)}")
 
 
 def _unknown() -> JobResult:

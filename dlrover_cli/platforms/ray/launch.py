@@ -12,9 +12,9 @@ from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.config.sources import SourceKind
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import take_given_run
-from dlrover_cli.launch.run import say
 from dlrover_cli.launch.script import check_script
 from dlrover_cli.launch.session import Session
+from dlrover_cli.launch.voice import say
 from dlrover_cli.manager.launching import Place, run_managed
 from dlrover_cli.platforms.ray.cluster import RayCluster, RayJob
 from dlrover_cli.platforms.ray.connecting import LOCAL, address_of, connect

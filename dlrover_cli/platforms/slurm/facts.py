@@ -4,10 +4,11 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z/:]*)=")
+_GRES = re.compile(r"(\w+)(?::[A-Za-z_][^:,(]*)?:([0-9]+)(?=[,(]|$)")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _COLUMNS = {
     "State": 40,
@@ -119,6 +120,8 @@ class NodeFacts:
     state: str
     cpus: float = 0.0
     memory_mb: float = 0.0
+    gres: Mapping[str, float] = field(default_factory=dict)
+    """What else it has, such as `gpu`: how many of each, whatever their type."""
 
     @classmethod
     def of(cls, found: Mapping[str, str]) -> "NodeFacts":
@@ -130,6 +133,7 @@ class NodeFacts:
             found.get("State", "UNKNOWN"),
             _number(found.get("CPUTot", "0")),
             _number(found.get("RealMemory", "0")),
+            gres_of(found.get("Gres", "")),
         )
 
     @property
@@ -216,6 +220,14 @@ def _states(text: str) -> set[str]:
 
 def _text(value: str) -> str:
     return "" if value in ("None", "(null)", "N/A", "n/a", "Unknown") else value
+
+
+def gres_of(text: str) -> dict[str, float]:
+    """`gpu:a100:4(S:0-1),gpu:8,fpga:1` → how many of each; `(null)` is nothing."""
+    found: dict[str, float] = {}
+    for name, count in _GRES.findall(text):
+        found[name] = found.get(name, 0.0) + float(count)
+    return found
 
 
 def _number(text: str) -> float:

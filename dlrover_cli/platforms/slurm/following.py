@@ -14,12 +14,15 @@ from typing import Any
 from dlrover_cli.config.settings import LaunchSettings
 from dlrover_cli.exit_codes import ExitCode, from_signal
 from dlrover_cli.launch.given_run import GivenRun
+from dlrover_cli.launch.notifying import notify_of, shown_argv
 from dlrover_cli.launch.outcome import RunReport, reporting
-from dlrover_cli.launch.run import say
 from dlrover_cli.launch.script import check_script, name_of_script
 from dlrover_cli.launch.session import Session, open_session
+from dlrover_cli.launch.status.nodes import samples_of_run
+from dlrover_cli.launch.status.showing import showing_status
+from dlrover_cli.launch.voice import insist, say
+from dlrover_cli.manager.job import JobOutcome
 from dlrover_cli.manager.launching import ManagedJobFailed
-from dlrover_cli.manager.manager import JobOutcome
 from dlrover_cli.platforms.slurm.commands import Slurm, SlurmError, find_job
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
 from dlrover_cli.platforms.slurm.facts import JobFacts, explain_end
@@ -41,20 +44,27 @@ _BASIC = ("run_id", "outcome", "exit_code", "reason", "hint", "argv", "started",
 def submit_and_follow(settings: LaunchSettings, argv: Sequence[str]) -> None:
     """Run the job to its end. Raises ManagedJobFailed, or what keeps it from starting."""
     check_script(settings, os.environ)
-    report = RunReport(settings.result_file, list(argv), say)
+    report = RunReport(settings.result_file, shown_argv(settings, argv), say)
     with reporting(report):
         batch_for(settings, GivenRun("", ""), os.getcwd())  # complains before anything is there
         name = name_of_script(settings.training_script)
         session = open_session(
-            report, os.environ, say, argv, name, agent=_AGENT, platform=settings.platform
+            report,
+            os.environ,
+            say,
+            name,
+            agent=_AGENT,
+            platform=settings.platform,
+            notify=notify_of(settings),
         )
         try:
-            outcome = _follow(settings, session)
+            with showing_status(settings, session.events, samples=samples_of_run(session)):
+                outcome = _follow(settings, session)
             if outcome.exit_code != ExitCode.SUCCESS:
                 raise FollowedJobFailed(outcome)
         except BaseException as error:
             session.close(error)
-            say(f"logs, events and result: {session.run_directory.path}")
+            insist(f"logs, events and result: {session.run_directory.path}")
             raise
         session.close(None)
 

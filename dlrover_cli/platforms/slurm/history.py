@@ -17,6 +17,7 @@ from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Action, Counters
 from dlrover_cli.launch.given_run import GivenRun
 from dlrover_cli.platforms.slurm.allocation import Allocation
+from dlrover_cli.telemetry.events import read_events
 from dlrover_cli.telemetry.run_dir import state_directory, write_json_atomically
 
 MANAGER = "manager"
@@ -107,12 +108,6 @@ def _was_aborted(given: GivenRun) -> bool:
 
 def _events(run_directory: Path) -> Iterator[dict[str, Any]]:
     """Of all journals, by time."""
-    found: list[dict[str, Any]] = []
-    for path in run_directory.glob("nodes/*/events.jsonl"):
-        with suppress(OSError):
-            for line in path.read_text(errors="replace").splitlines():
-                with suppress(ValueError):
-                    event = json.loads(line)
-                    if isinstance(event, dict):
-                        found.append(event)
+    journals = run_directory.glob("nodes/*/events.jsonl")
+    found = [event for journal in journals for event in read_events(journal)]
     yield from sorted(found, key=lambda event: float(event.get("time", 0)))

@@ -13,8 +13,8 @@ from dlrover_cli.errors import DlroverError
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import take_given_run
-from dlrover_cli.launch.run import say
 from dlrover_cli.launch.session import Session
+from dlrover_cli.launch.voice import say
 from dlrover_cli.manager.cluster import Node
 from dlrover_cli.manager.launching import Place, run_managed
 from dlrover_cli.platforms.slurm.allocation import Allocation
@@ -106,10 +106,20 @@ def _place(
         cluster,
         own_address(allocation, nodes),
         deployment=Deployment("slurm", facts={"SLURM_JOB_ID": allocation.job_id}),
+        resources=_asked_for(settings),
         relaunches=history.relaunches,
         explain=Explainer(slurm, allocation),
         more_signals=(WARNING,),
     )
+
+
+def _asked_for(settings: LaunchSettings) -> dict[str, float]:
+    """What services are told that an agent needs; Slurm itself has looked after it already."""
+    if not settings.extender and not settings.extender_url:
+        return {}
+    from dlrover_cli.scheduling.of_settings import resources_of
+
+    return resources_of(settings)
 
 
 def _requests(

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dlrover_cli.config.declaring import Kind, Setting
 from dlrover_cli.config.properties import launch_arguments
 from dlrover_cli.config.resolve import resolve_settings
-from dlrover_cli.config.settings import SETTINGS, Kind, LaunchSettings, Setting
+from dlrover_cli.config.settings import SETTINGS, LaunchSettings
 from dlrover_cli.config.values import shown
 from dlrover_cli.contracts.jobs import (
     AbstractJob,

@@ -32,10 +32,15 @@ def srun_environ(environ: Mapping[str, str], *, is_elsewhere: bool) -> dict[str,
 
 def node_of(facts: NodeFacts, job_id: str) -> Node:
     """All nodes of a test may share one hostname: Slurm's name of it is what counts."""
+    others = {_GRES_NAMES.get(name, name): count for name, count in facts.gres.items()}
     return Node(
         facts.name,
         facts.name,
         facts.address,
-        {"cpu": facts.cpus, "memory": facts.memory_mb * 2**20},
+        {"cpu": facts.cpus, "memory": facts.memory_mb * 2**20, **others},
         {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": facts.name},
     )
+
+
+_GRES_NAMES = {"gpu": "nvidia.com/gpu"}
+"""What `--resources`, and services that decide about placement, call them."""

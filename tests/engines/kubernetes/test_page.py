@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: its commands and its job file are tried as they stand there."""
+"""docs/how-to/kubernetes.md: its commands and its job file are tried as they stand there."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from tests.project.documents import text
 
 pytestmark = pytest.mark.full
 
-PAGE = text("docs/kubernetes.md")
+PAGE = text("docs/how-to/kubernetes.md")
 
 
 def test_the_dry_run_of_the_page_prints_valid_objects(tmp_path):

@@ -10,7 +10,7 @@ from dlrover_cli.launch.command import launcher_command
 from tests.engines.kubernetes.process_kubelet import ProcessKubelet
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 SCRIPT = """\
 import os, sys, time
@@ -55,6 +55,7 @@ def submit(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [
         *(*launcher_command(), "--platform=kubernetes", "--k8s_image=train:1", "--nnodes=2"),
         *("--failover_rules=rules.toml", "--rdzv_conf=keep_alive_interval=1"),
+        "--worker_start=fresh",  # the scripts do without torch, which takes its time to load
         *arguments,
     ]
     environ = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
@@ -64,7 +65,13 @@ def submit(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.parametrize("kind", ["job", "volcano"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("job", marks=pytest.mark.full),
+        pytest.param("volcano", marks=pytest.mark.soak),
+    ],
+)
 def test_a_node_that_has_to_be_replaced_gets_a_new_pod_and_the_job_succeeds(
     kind, cluster, kubelet, tmp_path
 ):
@@ -83,6 +90,7 @@ def test_a_node_that_has_to_be_replaced_gets_a_new_pod_and_the_job_succeeds(
     assert cluster.objects == {}
 
 
+@pytest.mark.full
 def test_an_abort_ends_everything_with_82(cluster, kubelet, tmp_path):
     process = submit(tmp_path, "train.py", "3")
     _, err = process.communicate(timeout=200)
@@ -92,6 +100,7 @@ def test_an_abort_ends_everything_with_82(cluster, kubelet, tmp_path):
     assert cluster.objects == {}
 
 
+@pytest.mark.full
 def test_a_node_that_is_killed_gets_a_new_pod_and_the_job_succeeds(cluster, kubelet, tmp_path):
     process = submit(tmp_path, "train.py", "wait")
     eventually(lambda: len(list(tmp_path.glob("began.*.0"))) == 2, 120, what="attempt 0 runs")
@@ -104,6 +113,7 @@ def test_a_node_that_is_killed_gets_a_new_pod_and_the_job_succeeds(cluster, kube
         assert f"[rank {rank}] done in attempt 1\n" in out
 
 
+@pytest.mark.full
 def test_a_stop_reaches_the_launchers_and_their_workers(cluster, kubelet, tmp_path):
     process = submit(tmp_path, "train.py", "wait")
     eventually(lambda: len(list(tmp_path.glob("began.*.0"))) == 2, 120, what="attempt 0 runs")

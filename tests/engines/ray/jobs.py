@@ -80,6 +80,7 @@ class RayJobs:
             self.training()
         return [
             *("--platform=ray", "--nproc-per-node=1", "--rdzv-conf=last_call_timeout=0.2"),
+            "--preload=none",  # it has no optimizer, and what one needs takes its time to load
             *options,
             *map(str, (script, self.directory, steps, pause)),
         ]

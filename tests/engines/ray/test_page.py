@@ -1,4 +1,4 @@
-"""docs/ray.md: its commands do what it shows."""
+"""docs/how-to/ray.md: its commands do what it shows."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tests.harness.launcher import Finished, Launcher
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
-PAGE = read_page(Path(__file__).parents[3] / "docs" / "ray.md")
+PAGE = read_page(Path(__file__).parents[3] / "docs" / "how-to" / "ray.md")
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in PAGE.blocks])

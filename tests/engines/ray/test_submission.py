@@ -1,4 +1,4 @@
-"""Jobs that the Ray cluster runs by itself, and their end; docs/ray.md shows the other commands."""
+"""Jobs that the Ray cluster runs by itself, and their end; docs/how-to/ray.md shows the rest."""
 
 import json
 from pathlib import Path

@@ -69,6 +69,7 @@ def test_the_script_asks_for_the_nodes_and_runs_the_manager():
     assert made.script() == GOLDEN.replace("#SBATCH --cpus-per-task=8\n", "")
 
 
+@pytest.mark.full
 def test_dry_run_shows_the_script_and_submits_nothing(launch, tmp_path):
     (tmp_path / "train.py").touch()
     finished = launch(

@@ -1,4 +1,4 @@
-"""`dlrover-job stop` on a real Slurm; docs/slurm.md shows the other commands."""
+"""`dlrover-job stop` on a real Slurm; docs/how-to/slurm.md shows the other commands."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""docs/slurm.md: its commands do what it shows."""
+"""docs/how-to/slurm.md: its commands do what it shows."""
 
 import sys
 from functools import partial
@@ -12,7 +12,7 @@ from tests.harness.launcher import Launcher
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
-PAGE = read_page(Path(__file__).parents[3] / "docs" / "slurm.md")
+PAGE = read_page(Path(__file__).parents[3] / "docs" / "how-to" / "slurm.md")
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in PAGE.blocks])

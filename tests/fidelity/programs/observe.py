@@ -61,8 +61,9 @@ def modules_loaded():
 
 @fact
 def replaced_functions():
-    """How the interpreter shows an exception, and the two ways to leave it."""
-    return [f.__name__ for f in (sys.excepthook, sys.exit, os._exit) if type(f) is type(fact)]
+    """How the interpreter shows an exception, the two ways to leave it, and to a debugger."""
+    functions = (sys.excepthook, sys.exit, os._exit, sys.breakpointhook)
+    return [f.__name__ for f in functions if type(f) is not type(print)]
 
 
 @fact

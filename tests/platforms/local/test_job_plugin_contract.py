@@ -58,4 +58,5 @@ class TestTorch(_WithScript):
     plugin_type = LocalTorchPlugin
 
     def script(self, project: Path, code: str) -> Mapping[str, Any]:
-        return {**super().script(project, code), "nproc_per_node": 2}
+        # The scripts do without torch, which takes its time to load.
+        return {**super().script(project, code), "nproc_per_node": 2, "worker_start": "fresh"}

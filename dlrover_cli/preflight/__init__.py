@@ -1,0 +1,1 @@
+"""The check of the nodes before workers start: who is slow or faulty, and what follows from it."""

@@ -1,0 +1,1 @@
+"""The check of the nodes before workers start."""
