@@ -22,9 +22,13 @@ is no such file it is written for the commands.
 
 import re
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.harness.launcher import Finished
 
@@ -80,6 +84,29 @@ def read_page(path: Path) -> Page:
     return Page(text, tuple(blocks), tuple(files))
 
 
+def each_block(page: Page) -> pytest.MarkDecorator:
+    """Makes a test with the argument `block` one test for each block of the page."""
+    blocks = [pytest.param(block, id=block.name) for block in page.blocks]
+    return pytest.mark.parametrize("block", blocks)
+
+
+def assert_shown(
+    page: Page,
+    block: Block,
+    launch: Callable[..., Finished],
+    directory: Path,
+    examples: Path | None = None,
+) -> None:
+    """Type a block in a new directory, with the examples if there are any: it does as is shown."""
+    if examples is None:
+        examples = directory / "nothing"
+        examples.mkdir()
+    prepare(page, examples, directory / "typed")
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    problems = run_block(block, directory / "typed", launch, {"PATH": path})
+    assert not problems, "\n".join(problems)
+
+
 def prepare(page: Page, examples: Path, directory: Path) -> None:
     """A directory to type in: the examples, and the files that only the page has."""
     shutil.copytree(examples, directory, ignore=shutil.ignore_patterns("__pycache__"))
@@ -91,13 +118,18 @@ def prepare(page: Page, examples: Path, directory: Path) -> None:
 
 
 def run_block(
-    block: Block, directory: Path, launch: Callable[..., Finished], env: Mapping[str, str]
+    block: Block,
+    directory: Path,
+    launch: Callable[..., Finished],
+    env: Mapping[str, str],
+    **options: Any,
 ) -> list[str]:
-    """Everything in which the commands differ from the page."""
+    """Everything in which the commands differ from the page; `options` are those of `launch`."""
     script = directory / ".page.sh"
     script.write_text("exec 2>&1\n" + "".join(_with_status(command) for command in block.commands))
     changes = dict(env) | ({"DLROVER_DRY_RUN": "1"} if block.dry_run else {})
-    finished = launch([script], command=["bash"], cwd=directory, env=changes)
+    changes.setdefault("DLROVER_PRELOAD", "none")  # what optimizers need takes its time to load
+    finished = launch([script], command=["bash"], cwd=directory, env=changes, **options)
     parts = re.split(rf"^{_MARK}(\d+)\n", finished.stdout, flags=re.MULTILINE)
     outputs, statuses = parts[::2], [int(status) for status in parts[1::2]]
     if len(statuses) != len(block.commands):

@@ -1,48 +1,30 @@
-"""docs/jobs.md: its commands do what it shows, and its tables say what the code has."""
+"""docs/how-to/jobs.md: its commands do what it shows, and its tables say what the code has."""
 
 import re
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from dlrover_cli.cli.job import COMMANDS
 from dlrover_cli.cli.run_view import as_document
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode
 from tests.cli.test_job_list import past_run
-from tests.docs.console import Block, prepare, read_page, run_block
+from tests.docs.console import Block, assert_shown, each_block, read_page
 from tests.harness.launcher import Finished
 
 pytestmark = pytest.mark.full  # real jobs, one after the other
 
 ROOT = Path(__file__).parents[2]
-PAGE = read_page(ROOT / "docs" / "jobs.md")
+PAGE = read_page(ROOT / "docs" / "how-to" / "jobs.md")
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in PAGE.blocks])
+@each_block(PAGE)
 def test_the_commands_do_what_the_page_shows(
     block: Block, launch: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    nothing = tmp_path / "nothing"
-    nothing.mkdir()
-    prepare(PAGE, nothing, tmp_path / "typed")
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    problems = run_block(block, tmp_path / "typed", launch, {"PATH": path})
-    assert not problems, "\n".join(problems)
-
-
-def test_every_command_about_runs_is_typed_on_the_page() -> None:
-    for name in COMMANDS:
-        if name not in ("failover", "extender", "rendezvous"):
-            assert any(block.mentions(f"dlrover-job {name}") for block in PAGE.blocks), name
-
-
-def test_links_lead_to_files() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", PAGE.text):
-        assert (ROOT / "docs" / target).exists(), target
+    assert_shown(PAGE, block, launch, tmp_path)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""docs/queues.md: the file that it shows is the example, and that loads and runs."""
+"""docs/how-to/queues.md: the file that it shows is the example, and that loads and runs."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples" / "queues"
 
 
 def test_the_file_on_the_page_is_the_example() -> None:
-    page = (ROOT / "docs" / "queues.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "queues.md").read_text()
     [shown] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
 
     assert (EXAMPLES / "extender.yaml").read_text().endswith(shown)

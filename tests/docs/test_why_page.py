@@ -1,7 +1,6 @@
-"""docs/why.md: its commands do what it shows, and its tables say what the documents have."""
+"""docs/how-to/why.md: its commands do what it shows, and its tables say what the documents have."""
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -10,29 +9,19 @@ import pytest
 
 from dlrover_cli.diagnosis.run_story import Costs
 from tests.diagnosis.journals import Journals, one_restart
-from tests.docs.console import Block, prepare, read_page, run_block
+from tests.docs.console import Block, assert_shown, each_block, read_page
 from tests.harness.launcher import Finished
 
 ROOT = Path(__file__).parents[2]
-PAGE = read_page(ROOT / "docs" / "why.md")
+PAGE = read_page(ROOT / "docs" / "how-to" / "why.md")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in PAGE.blocks])
+@each_block(PAGE)
 def test_the_commands_do_what_the_page_shows(
     block: Block, launch: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    nothing = tmp_path / "nothing"
-    nothing.mkdir()
-    prepare(PAGE, nothing, tmp_path / "typed")
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    problems = run_block(block, tmp_path / "typed", launch, {"PATH": path})
-    assert not problems, "\n".join(problems)
-
-
-def test_links_and_pictures_lead_to_files() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", PAGE.text):
-        assert (ROOT / "docs" / target).is_file(), target
+    assert_shown(PAGE, block, launch, tmp_path)
 
 
 def first_cells(heading: str) -> list[str]:
