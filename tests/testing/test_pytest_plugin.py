@@ -1,10 +1,15 @@
 """The pytest plugin: DLRover's import paths work in a user's tests, and can be turned off."""
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.waiting import eventually
 
 TEST = """
 from dlrover.python.common.enums import FailoverStrategy
@@ -42,14 +47,31 @@ def run_pytest(suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param([], id="alone"), pytest.param(["-n", "1"], id="xdist", marks=pytest.mark.full)],
-)
-def test_dlrovers_import_paths_work(suite: Path, options: list[str]) -> None:
-    finished = run_pytest(suite, *options)
+def test_dlrovers_import_paths_work(suite: Path) -> None:
+    finished = run_pytest(suite)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "1 passed" in finished.stdout
+
+
+@pytest.mark.full
+def test_they_work_in_a_worker_of_xdist(suite: Path) -> None:
+    """Seen from the test itself: such a session's end is up to xdist, and at times it hangs."""
+    (suite / "test_users.py").write_text(
+        TEST + '    open(__import__("os").environ["PYTEST_XDIST_WORKER"], "w").close()\n'
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1"]
+    said = suite / "said"
+    with (
+        said.open("w") as output,
+        subprocess.Popen(
+            command, cwd=suite, stdout=output, stderr=output, start_new_session=True
+        ) as session,
+    ):
+        passed = (suite / "gw0").exists
+        eventually(lambda: passed() or session.poll() is not None, 60, what="an end of the test")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session.pid, signal.SIGKILL)
+    assert passed(), said.read_text()
 
 
 def test_it_can_be_turned_off(suite: Path) -> None:
