@@ -293,7 +293,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             spec.entrypoint,
             prepared.launches,
             getattr(spec, "numa_options", None),
-            prepared.is_looked_into if self._options.debugging.holds_output else None,
+            prepared.is_looked_into if self._options.debugging.lends_terminal else None,
             lends_terminal=self._options.debugging.lends_terminal,
         )
         workers = self._start_or_fail(request, alone=self._round.world_size == 1)

@@ -21,25 +21,17 @@ class Debugging:
     """The launcher's own, for a post-mortem."""
 
     @property
-    def holds_output(self) -> bool:
-        """Whether other workers are silent while a person is at a prompt."""
-        if self.post_mortem == debugger.POST_MORTEM:
-            return True
-        return self.rank is not None and self.tool == debugger.AT_BREAKPOINTS
-
-    @property
     def lends_terminal(self) -> bool:
-        """Whether a worker may read what is typed, in modes of its own."""
-        return self.holds_output or self.post_mortem is not None
+        """Whether a worker may talk to a person, in modes of its own, while others are silent."""
+        return self.post_mortem is not None or self._has_breakpoints
 
     def has_terminal(self, global_rank: int) -> bool:
         """Whether stdin, stdout and stderr of this rank are the terminal itself."""
-        return self.rank == global_rank and self.tool == debugger.AT_BREAKPOINTS
+        return self._has_breakpoints and self.rank == global_rank
 
     def has_stdin(self, global_rank: int) -> bool:
         """Nobody else reads what is typed for the one rank."""
-        is_typed_at = self.rank is not None and self.tool == debugger.AT_BREAKPOINTS
-        return not is_typed_at or self.rank == global_rank
+        return not self._has_breakpoints or self.rank == global_rank
 
     def environment(self, global_rank: int) -> Mapping[str, str]:
         """What the worker is told."""
@@ -54,9 +46,13 @@ class Debugging:
         """The streams of a worker, so that what it prints does not disturb a prompt."""
         if self.has_terminal(global_rank):
             return WorkerStreams(StreamPlan(console=1), StreamPlan(console=2))
-        if not self.holds_output:
+        if not self.lends_terminal:
             return planned
         return WorkerStreams(_watched(planned.stdout), _watched(planned.stderr))
+
+    @property
+    def _has_breakpoints(self) -> bool:
+        return self.rank is not None and self.tool == debugger.AT_BREAKPOINTS
 
 
 def _watched(plan: StreamPlan) -> StreamPlan:
