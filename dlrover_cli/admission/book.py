@@ -134,7 +134,11 @@ def opened_book(state: Path) -> Iterator[OpenBook]:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[bool]:
-    """Whether nobody else is inside."""
+    """Whether nobody else is inside.
+
+    Who was inside looks once more when he has left: whoever came meanwhile has gone, and may have
+    seen what he had not.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

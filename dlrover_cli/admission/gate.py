@@ -129,11 +129,12 @@ class QueueGate:
         One of those that wait stops them, for all; the others are woken by what follows.
         """
         with suppress(OSError, DlroverError):
-            if not self._lost():
-                return
-            with only_one(self._state / "queue.stopping") as is_mine:
-                tried: set[str] = set()
-                while is_mine and (lost := self._lost() - tried):
+            tried: set[str] = set()
+            while self._lost() - tried:
+                with only_one(self._state / "queue.stopping") as is_mine:
+                    if not is_mine:
+                        return
+                    lost = self._lost() - tried
                     for run_id in lost:
                         self._stop(run_id)
                     tried |= lost

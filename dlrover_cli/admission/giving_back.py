@@ -38,17 +38,18 @@ def main(state: Path) -> None:
     # Services take a while to load, and looking alone does without.
     from dlrover_cli.admission.sessions import hold_over
 
-    with only_one(state / "queue.giving") as is_mine:
-        if not is_mine:
-            return
-        with opened_book(state) as opened:
-            now = time.time()
-            for file in files_with_ends(opened.book, state, now):
-                try:
-                    hold_over(opened, state, file, lambda line: None)
-                except DlroverError:  # the file is wrong, and nobody waits to be told so
-                    book = with_ends(opened.book, state)
-                    opened.write(replace(book, sessions={**book.sessions, file: now}))
+    while files_with_ends(read_book(state), state, time.time()):
+        with only_one(state / "queue.giving") as is_mine:
+            if not is_mine:
+                return
+            with opened_book(state) as opened:
+                now = time.time()
+                for file in files_with_ends(opened.book, state, now):
+                    try:
+                        hold_over(opened, state, file, lambda line: None)
+                    except DlroverError:  # the file is wrong, and nobody waits to be told so
+                        book = with_ends(opened.book, state)
+                        opened.write(replace(book, sessions={**book.sessions, file: now}))
 
 
 def files_with_ends(book: Book, state: Path, now: float) -> set[str]:

@@ -1,6 +1,8 @@
 """A service that decides about submitted jobs hears of each place, taken and free again."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -130,6 +132,49 @@ def test_a_list_waits_for_no_service_that_has_to_hear_of_a_place(
 
     eventually(lambda: book(jobs) == {}, PATIENCE)
     assert service.held() == {}
+
+
+def test_an_end_that_comes_while_places_are_given_back_is_given_back_too(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    """Whoever sees it then goes, since somebody is at work: who has looked before it was there."""
+    settings = service.settings("allocateFunc", "deallocateFunc")
+    write_extender(jobs, **{**settings, "extender.httpTimeout": "60s"})
+    service.answers["deallocateFunc"] = 500
+    [first] = submit(jobs, first=shell("true"))
+    assert first.ended().state is RunState.FINISHED
+    [lost] = submit(jobs, lost=lasting("lost"))
+    lost.wait_for(RunState.RUNNING)
+    lost.kill_owner()
+    age_sessions(jobs)
+    is_told, may_go_on = threading.Event(), threading.Event()
+
+    def take_a_while() -> None:
+        is_told.set()
+        may_go_on.wait(PATIENCE)
+
+    service.answers["deallocateFunc"] = take_a_while
+    at_work = giving_back(jobs)
+    assert is_told.wait(PATIENCE)
+    program("stop_lost", jobs, lost.run_id).wait(PATIENCE)
+    assert lost.story.state is RunState.KILLED
+    assert giving_back(jobs).wait(PATIENCE) == 0, "it waits for nobody"
+    assert sorted(book(jobs)) == ["first", "lost"]
+    may_go_on.set()
+
+    assert at_work.wait(PATIENCE) == 0
+    assert book(jobs) == {}
+    assert service.held() == {}
+
+
+def giving_back(jobs: Jobs) -> "subprocess.Popen[bytes]":
+    """What a look at the runs starts; without the look."""
+    return program("giving_back", jobs)
+
+
+def program(module: str, jobs: Jobs, *argv: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-P", "-m", f"dlrover_cli.admission.{module}"]
+    return subprocess.Popen([*command, str(jobs.state), *argv], env=jobs.environ)
 
 
 @pytest.mark.full
