@@ -1,7 +1,7 @@
 """The book of all runs that wait for a place or hold one: one file, read and written under a lock.
 
 <state>/
-    queue.lock      who holds it holds a session, or changes the book
+    queue.lock      who holds it holds a session, or changes the book; its content says who that is
     queue.json      the book
     queue.stopping  who holds it ends the jobs of runners that were killed
     queue.giving    who holds it gives places back because somebody has looked
@@ -14,8 +14,9 @@ free: whoever is killed in between leaves it there, and the next session gives i
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +27,7 @@ from dlrover_cli.telemetry.run_dir import write_json_atomically
 
 SCHEMA_VERSION = 1
 _NAME = "queue.json"
+_LOCK = "queue.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,59 @@ class OpenBook:
 
 
 @contextmanager
-def opened_book(state: Path) -> Iterator[OpenBook]:
-    """Wait for the lock; it goes with the process that holds it. Raises OSError or LaunchError."""
-    descriptor = os.open(state / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def opened_book(
+    state: Path, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[OpenBook]:
+    """Take the lock, which goes with the process that holds it; if need be, wait ``waiting``.
+
+    Raises OSError or LaunchError.
+    """
+    descriptor = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield OpenBook(state / _NAME)
+        _take(descriptor, waiting)
+        with _signed(descriptor):
+            yield OpenBook(state / _NAME)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds the lock of the book."""
+
+    process: ProcessIdentity
+    since: float
+
+
+def holder_of(state: Path) -> Holder | None:
+    """None if nobody of this host does, or has not said so yet."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        document = json.loads((state / _LOCK).read_bytes())
+        holder = Holder(ProcessIdentity.from_json(document["process"]), float(document["since"]))
+        return holder if holder.process.is_alive() else None
+    return None
+
+
+def _take(descriptor: int, waiting: Callable[[], AbstractContextManager[None]]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with waiting():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _signed(descriptor: int) -> Iterator[None]:
+    """Those who wait want to know for whom; on a full disk they do not."""
+    document = {"process": ProcessIdentity.own().to_json(), "since": time.time()}
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(document).encode(), 0)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
 
 
 @contextmanager

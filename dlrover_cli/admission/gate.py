@@ -8,12 +8,13 @@ outside, such as a service that changes its mind, is asked for every ten seconds
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
-from dlrover_cli.admission.book import Book, Entry, OpenBook, only_one, opened_book
+from dlrover_cli.admission.book import Book, Entry, OpenBook, only_one, opened_book, read_book
 from dlrover_cli.admission.ends import has_ends, is_lost
+from dlrover_cli.admission.held_up import not_for_long, telling_who_holds
 from dlrover_cli.admission.sessions import bell_of, hold_over
 from dlrover_cli.admission.snapshot import DEFAULT_QUEUE
 from dlrover_cli.admission.waking import Bell, Woken
@@ -23,6 +24,7 @@ from dlrover_cli.errors import DlroverError
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
 
+_Interrupting = Callable[[], AbstractContextManager[None]]
 _STOPPER = "dlrover_cli.admission.stop_lost"
 _PATIENCE = 10.0
 """Seconds after which a session is held though nothing has happened here."""
@@ -43,6 +45,7 @@ class QueueGate:
         self._record = record
         self._say = say
         self._patience = patience
+        self._told_of_holder = ""
         self._state = record.files.path.parent.parent
         self._entry = Entry(
             document.run_id,
@@ -55,26 +58,30 @@ class QueueGate:
             ProcessIdentity.own(),
         )
 
-    def enter(self, interrupting: Callable[[], AbstractContextManager[None]]) -> None:
+    def enter(self, interrupting: _Interrupting) -> None:
         bell = Bell(bell_of(self._state, self._entry.run_id))
         try:
-            book = self._look(None)
+            book = self._look(None, interrupting)
             while self._own(book).node is None:
                 self._tell_why(self._own(book).reason)
                 others = _living_owners(book, self._entry.run_id)
-                book = self._look(bell.wait(others, self._patience, interrupting))
+                woken = bell.wait(others, self._patience, interrupting)
+                book = self._look(woken, interrupting)
         finally:
             bell.close()
 
     def why_it_makes_room(self) -> str:
-        with suppress(OSError, DlroverError), opened_book(self._state) as opened:
-            return self._own(opened.book).reason or "asked to make room"
+        with suppress(OSError, DlroverError):
+            return self._own(read_book(self._state)).reason or "asked to make room"
         return "asked to make room"
 
     def leave(self) -> None:
         """What cannot be told now is told by the next session: the book keeps it."""
+        # After the end of this process the place is free in any case, once somebody looks.
+        is_over = self._record.state.is_over
+        waiting = (lambda: not_for_long(self._state)) if is_over else self._waiting
         try:
-            with opened_book(self._state) as opened:
+            with opened_book(self._state, waiting) as opened:
                 entry = opened.book.entries.get(self._entry.run_id)
                 if entry is not None:
                     self._note_running(entry)
@@ -91,11 +98,11 @@ class QueueGate:
             ran = max(0.0, time.time() - entry.placed)
             self._entry = replace(self._entry, ran=self._entry.ran + ran)
 
-    def _look(self, woken: Woken | None) -> Book:
+    def _look(self, woken: Woken | None, interrupting: _Interrupting) -> Book:
         """The book as it is now, after a session if there is reason for one."""
         self._stop_the_lost()
         try:
-            with opened_book(self._state) as opened:
+            with opened_book(self._state, lambda: self._waiting(interrupting)) as opened:
                 is_new = self._entry.run_id not in opened.book.entries
                 if is_new:
                     opened.write(opened.book.with_entry(self._entry))
@@ -103,9 +110,11 @@ class QueueGate:
                     self._hold(opened)
                 return opened.book
         except OSError as error:
-            return self._waiting(f"the queue under {self._state} cannot be used: {error.strerror}")
+            return self._without_book(
+                f"the queue under {self._state} cannot be used: {error.strerror}"
+            )
         except DlroverError as error:
-            return self._waiting(error.message)
+            return self._without_book(error.message)
 
     def _is_due(self, book: Book, woken: Woken | None) -> bool:
         if has_ends(book, self._state):
@@ -140,8 +149,7 @@ class QueueGate:
                     tried |= lost
 
     def _lost(self) -> set[str]:
-        with opened_book(self._state) as opened:
-            entries = opened.book.of(self._entry.config)
+        entries = read_book(self._state).of(self._entry.config)
         return {entry.run_id for entry in entries if entry.node and is_lost(entry)}
 
     def _stop(self, run_id: str) -> None:
@@ -149,10 +157,21 @@ class QueueGate:
         command = [sys.executable, "-P", "-m", _STOPPER, str(self._state), run_id]
         subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
 
+    @contextmanager
+    def _waiting(self, interrupting: _Interrupting = nullcontext) -> Iterator[None]:
+        with telling_who_holds(self._state, self._tell_holder), interrupting():
+            yield
+
+    def _tell_holder(self, line: str) -> None:
+        if line != self._told_of_holder:
+            self._told_of_holder = line
+            self._say(line)
+        self._tell_why(line)
+
     def _own(self, book: Book) -> Entry:
         return book.entries.get(self._entry.run_id, self._entry)
 
-    def _waiting(self, reason: str) -> Book:
+    def _without_book(self, reason: str) -> Book:
         return Book({self._entry.run_id: replace(self._entry, reason=reason)})
 
     def _tell_why(self, reason: str) -> None:

@@ -54,6 +54,12 @@ class ProcessIdentity:
         except ProcessLookupError:
             return False
 
+    def is_suspended(self) -> bool:
+        """Whether somebody has stopped it for a while, by SIGSTOP or in a debugger."""
+        with suppress(ProcessLookupError):
+            return self.is_alive() and _stat(self.pid)[:1] in (["T"], ["t"])
+        return False
+
     @contextmanager
     def opened(self) -> Iterator[int | None]:
         """Its pidfd, readable when it has ended; None if it has ended, or is not of this host."""
