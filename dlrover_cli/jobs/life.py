@@ -123,8 +123,8 @@ class Life:
     def _run_in_turn(self) -> JobResult:
         """Run the job when it may; once more if it had to make room for another."""
         while True:
-            self._gate.enter(self._stops.interrupting)
             try:
+                self._gate.enter(self._stops.interrupting)
                 return self._run_once()
             except RoomRequested:
                 self._make_room(self._gate.why_it_makes_room())

@@ -129,6 +129,32 @@ def test_a_victim_has_all_its_restarts_again(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
+def test_one_that_has_to_make_room_before_it_knows_of_its_place_waits_again(jobs: Jobs) -> None:
+    """It got a place and lost it while its runner did not run at all."""
+    write_extender(jobs, actions="allocate, preempt", **ONE_AT_A_TIME)
+    [first] = submit(jobs, first=lasting("first"))
+    first.wait_for(RunState.RUNNING)
+    [victim] = submit(jobs, victim=lasting("victim"))
+    _waits(victim, "queue default holds 1 of 1 agents, and the job needs 1")
+    assert victim.owner.signal(signal.SIGSTOP)
+    end(jobs, "first")
+    assert first.ended().state is RunState.FINISHED
+    assert book(jobs)["victim"]["node"] is not None
+
+    [urgent] = submit(jobs, urgent=lasting("urgent", priority=9))
+    eventually(lambda: book(jobs)["victim"]["is_releasing"], PATIENCE)
+    assert victim.owner.signal(signal.SIGCONT)
+
+    urgent.wait_for(RunState.RUNNING)
+    for name in ("urgent", "victim"):
+        end(jobs, name)
+    for run in (urgent, victim):
+        assert run.ended().state is RunState.FINISHED, run.log
+    assert started(jobs) == ["first", "urgent", "victim"]
+    assert book(jobs) == {}
+
+
+@pytest.mark.full
 def test_a_capacity_below_what_runs_ends_nobody_and_starts_nobody(jobs: Jobs) -> None:
     write_extender(jobs, queues={"default": {"capacity": 2}})
     first, second = submit(jobs, first=lasting("first"), second=lasting("second"))
