@@ -14,6 +14,7 @@ from dlrover_cli.admission.book import opened_book, read_book
 from dlrover_cli.admission.giving_back import files_with_ends
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.scheduling.kept_places import KeptPlaces
+from dlrover_cli.scheduling.local_node import this_node
 from dlrover_cli.scheduling.model import TaskView
 from dlrover_cli.scheduling.options import from_options
 from tests.admission.queued import book, end, lasting, started, submit, write_extender
@@ -22,6 +23,7 @@ from tests.jobs.submitted import PATIENCE, Jobs, shell
 from tests.scheduling.golden_bodies import assert_bodies_are_golden
 from tests.scheduling.recording_service import RecordingService, recording_service
 
+STOPPING = RunState.STOPPING.value
 QUEUES = {"default": {"capacity": 1}}
 
 
@@ -275,6 +277,43 @@ def test_a_victim_that_the_service_names_runs_again(jobs: Jobs, service: Recordi
         assert run.ended().state is RunState.FINISHED
     assert started(jobs) == ["victim", "urgent", "victim", "other"]
     assert "preemptable" in service.verbs
+    assert_bodies_are_golden(service)
+    assert service.held() == {}
+
+
+@pytest.mark.full
+def test_a_job_of_another_queue_that_the_service_names_gives_its_place_and_runs_again(
+    jobs: Jobs, service: RecordingService
+) -> None:
+    """By itself a session would take the younger one."""
+    queues = {"rich": {}, "poor": {}}
+    write_extender(jobs, actions="reclaim, allocate", queues=queues, **service.settings())
+    half = {"cpu": this_node({}).allocatable["cpu"] / 2}
+    [older] = submit(jobs, older=lasting("older", queue="rich", resources=half))
+    older.wait_for(RunState.RUNNING)
+    [younger] = submit(jobs, younger=lasting("younger", queue="rich", resources=half))
+    younger.wait_for(RunState.RUNNING)
+    service.answers["reclaimable"] = {
+        "status": 1,
+        "victims": [{"name": "older-0", "namespace": "default"}],
+    }
+
+    [poor] = submit(jobs, poor=lasting("poor", queue="poor", resources=half))
+    poor.wait_for(RunState.RUNNING)
+
+    stopping = next(event["data"] for event in older.events if event["data"].get("to") == STOPPING)
+    assert stopping["reason"] == "reclaimed by poor of queue poor"
+    assert younger.story.state is RunState.RUNNING
+    for name in ("poor", "older", "younger"):
+        end(jobs, name)
+    for run in (poor, older, younger):
+        assert run.ended().state is RunState.FINISHED
+    assert started(jobs) == ["older", "younger", "poor", "older"]
+    assert older.states == [
+        *("PENDING", "STARTING", "RUNNING", "STOPPING"),
+        *("PENDING", "STARTING", "RUNNING", "FINISHED"),
+    ]
+    assert "reclaimable" in service.verbs
     assert_bodies_are_golden(service)
     assert service.held() == {}
 

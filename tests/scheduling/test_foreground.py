@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,21 +78,35 @@ def test_a_run_that_fails_gives_its_place_back(
     assert service.tasks("deallocateFunc") == ["train-0"]
 
 
+def _when_full(*verbs: str) -> list[Any]:
+    return [pytest.param(verb, marks=pytest.mark.full) for verb in verbs]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "onSessionClose",
+        *_when_full("onSessionOpen", "jobEnqueueable", "jobEnqueued", "queueOverused"),
+        *_when_full("predicate", "allocateFunc", "jobReady"),
+    ],
+)
 def test_ctrl_c_before_the_session_is_over_gives_the_place_back(
-    start: Callable[..., Running], scripts: Scripts, service: RecordingService
+    start: Callable[..., Running], scripts: Scripts, service: RecordingService, verb: str
 ) -> None:
     started: Future[Running] = Future()
 
     def interrupt() -> None:
-        del service.answers["onSessionClose"]
+        del service.answers[verb]
         started.result(60).signal(signal.SIGINT)
 
-    service.answers["onSessionClose"] = interrupt
+    service.answers[verb] = interrupt
     started.set_result(start([*options(service), scripts.write("train.py", "time.sleep(60)")]))
     done = started.result().finish()
 
     assert done.returncode == 130, done
-    assert service.tasks("allocateFunc") == service.tasks("deallocateFunc") == ["train-0"]
+    assert verb in service.verbs
+    taken = ["train-0"] if verb in ("allocateFunc", "jobReady", "onSessionClose") else []
+    assert service.tasks("allocateFunc") == service.tasks("deallocateFunc") == taken
     assert service.verbs[-1] == "onSessionClose"
 
 
