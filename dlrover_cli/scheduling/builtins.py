@@ -42,11 +42,14 @@ class Fit(Indifferent):
     def predicate(self, task: TaskView, node: NodeView) -> Refusal | None:
         if fits(task, node.idle):
             return None
+        # What is never there says more than what is not there now.
+        for wanted, amount in task.resources.items():
+            if not fits(_only(task, wanted), node.allocatable):
+                has = node.allocatable.get(wanted, 0.0)
+                reason = f"{node.name} has {has:g} {wanted}, and {amount:g} is needed"
+                return Refusal(reason, is_final=True)
         wanted = next(name for name in task.resources if not fits(_only(task, name), node.idle))
-        amount, has = task.resources[wanted], node.allocatable.get(wanted, 0.0)
-        if amount > has:
-            reason = f"{node.name} has {has:g} {wanted}, and {amount:g} is needed"
-            return Refusal(reason, is_final=True)
+        amount, has = task.resources[wanted], node.allocatable[wanted]
         reason = f"{node.name} has {node.idle[wanted]:g} of {has:g} {wanted} free"
         return Refusal(f"{reason}, and {amount:g} is needed", lacks_room=True)
 

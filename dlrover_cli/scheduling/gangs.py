@@ -9,7 +9,8 @@ from dlrover_cli.scheduling.choosing import Chooser
 from dlrover_cli.scheduling.model import JobView, NodeView, TaskStatus, TaskView
 from dlrover_cli.scheduling.panel import Panel
 from dlrover_cli.scheduling.plugin import Refusal
-from dlrover_cli.scheduling.queueing import delays, has_room, lacking, minimum
+from dlrover_cli.scheduling.queueing import delays, has_room, lacking, minimum, slots
+from dlrover_cli.words import counted
 
 
 class Gangs:
@@ -34,17 +35,24 @@ class Gangs:
 
     def could_ever_fit(self, job: JobView) -> bool:
         """Whether its minimum had room if all others were gone."""
+        return has_room(minimum(job), self._emptied(job))
+
+    def why_never(self, job: JobView) -> str:
+        """For one that could not: what it needs, and what there is."""
         needed = minimum(job)
+        most = sum(slots(needed[0], node.idle) or 0 for node in self._emptied(job))
+        wanted = f"it needs room for {counted(len(needed), 'agent')} at once"
+        return f"{wanted}, and the nodes that it may use have room for {most} in all"
+
+    def _emptied(self, job: JobView) -> list[NodeView]:
+        """The nodes that are open to it, as if nothing ran there."""
         nodes = list(self._board.nodes.values())
-        refusals = self._chooser.refusals(needed[0], nodes)
-        return has_room(
-            needed,
-            [
-                replace(node, used={})
-                for node in nodes
-                if (refusal := refusals.get(node.name)) is None or refusal.lacks_room
-            ],
-        )
+        refusals = self._chooser.refusals(minimum(job)[0], nodes)
+        return [
+            replace(node, used={})
+            for node in nodes
+            if (refusal := refusals.get(node.name)) is None or refusal.lacks_room
+        ]
 
     def _place_all(
         self, job: JobView, placed: list[TaskView], ahead: Sequence[JobView]

@@ -242,11 +242,14 @@ class _Session:
             return _Verdict.STARTED
         if is_small:
             return _Verdict.SHORT_OF_NODES
-        if refusal.lacks_room and self._gangs.could_ever_fit(job):
-            self._why[job.uid] = str(refusal)
-            return _Verdict.SHORT_OF_NODES
-        self._refuse(job, str(refusal))
-        return _Verdict.REFUSED
+        if not refusal.lacks_room:
+            self._refuse(job, str(refusal))
+            return _Verdict.REFUSED
+        if not self._gangs.could_ever_fit(job):
+            self._refuse(job, self._gangs.why_never(job))
+            return _Verdict.REFUSED
+        self._why[job.uid] = str(refusal)
+        return _Verdict.SHORT_OF_NODES
 
     # ---- the lines -----------------------------------------------------------------------------
 

@@ -270,7 +270,18 @@ def test_a_gang_that_no_room_would_help_keeps_nobody_waiting() -> None:
     decisions = hold(view(jobs, [node("a"), node("b")]))
 
     assert _started(decisions) == ["small"]
-    assert "giant" in (decisions.waiting or {})
+    assert decisions.why("giant") == (
+        "it needs room for 9 agents at once, and the nodes that it may use have room for 2 in all"
+    )
+
+
+def test_what_a_node_never_has_is_said_before_what_it_has_not_now() -> None:
+    jobs = [job("running", on=["a"]), job("greedy", submitted=1.0, gpu=9.0)]
+
+    decisions = hold(view(jobs, [node("a", gpu=8.0)]))
+
+    assert decisions.why("greedy") == "a has 8 gpu, and 9 is needed"
+    assert decisions.evictions == ()
 
 
 def test_preemption_ends_the_least_important_and_only_as_many_as_needed() -> None:
