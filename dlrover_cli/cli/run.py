@@ -114,7 +114,7 @@ def _place(settings: LaunchSettings) -> "Place | None":
     from dlrover_cli.telemetry.run_dir import state_directory
 
     check_settings(settings)
-    config = scheduling_of(settings)
+    config = scheduling_of(settings, say)
     if config is None:
         return None
     return LocalPlace(config, resources_of(settings), say, state_directory(os.environ))

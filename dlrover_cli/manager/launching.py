@@ -225,7 +225,7 @@ def _placer(
     from dlrover_cli.scheduling.of_settings import scheduling_of
     from dlrover_cli.telemetry.run_dir import state_directory
 
-    config = scheduling_of(settings)
+    config = scheduling_of(settings, session.say)
     assert config is not None
     name = name_of_script(settings.training_script)
     run_id = session.run_directory.run_id

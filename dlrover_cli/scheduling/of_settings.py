@@ -1,5 +1,6 @@
 """What the settings of a launch say about scheduling: a file, or one service by options."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dlrover_cli.config.quantities import parse_quantity
@@ -10,10 +11,13 @@ from dlrover_cli.scheduling.reading import read_extender_file
 from dlrover_cli.scheduling.settings import DEFAULT_ACTIONS, SchedulingConfig
 
 
-def scheduling_of(settings: LaunchSettings) -> SchedulingConfig | None:
+def scheduling_of(settings: LaunchSettings, say: Callable[[str], None]) -> SchedulingConfig | None:
     """None if nobody is to be asked. Raises UsageError."""
     if settings.extender:
-        return read_extender_file(Path(settings.extender))
+        config = read_extender_file(Path(settings.extender))
+        if config.skipped:
+            say(f"{settings.extender}: has no meaning here: {', '.join(config.skipped)}")
+        return config
     if not settings.extender_url:
         return None
     extender = from_options(

@@ -8,7 +8,7 @@ import pytest
 from dlrover_cli.contracts.run_states import RunState
 from tests.admission.queued import book, end, lasting, started, submit, write_extender
 from tests.harness.waiting import eventually
-from tests.jobs.submitted import PATIENCE, Jobs, SubmittedRun
+from tests.jobs.submitted import PATIENCE, Jobs, SubmittedRun, shell
 
 ONE_AT_A_TIME = {"queues": {"default": {"capacity": 1}}}
 
@@ -228,6 +228,16 @@ def test_a_file_that_breaks_while_jobs_wait_is_said_and_mended(jobs: Jobs) -> No
 
     assert second.ended().state is RunState.FINISHED
     assert book(jobs) == {}
+
+
+@pytest.mark.full
+def test_plugins_of_volcano_that_mean_nothing_here_are_named(jobs: Jobs) -> None:
+    write_extender(jobs, tiers=[{"plugins": [{"name": "gang"}, {"name": "drf"}]}])
+    path = jobs.write({"one": shell("true")})
+
+    done = jobs.command("submit", "--wait", "--extender", "extender.yaml", path)
+
+    assert "extender.yaml: has no meaning here: gang, drf" in done.stderr
 
 
 def test_what_could_never_start_is_refused_at_once(jobs: Jobs) -> None:

@@ -68,6 +68,20 @@ def test_a_run_that_may_not_start_says_why_and_starts_nothing(
     assert service.held() == {}
 
 
+def test_volcano_s_whole_configuration_is_taken_and_other_plugins_are_named(
+    launch: Callable[..., Finished], scripts: Scripts, service: RecordingService, tmp_path: Path
+) -> None:
+    extender = {"name": "extender", "arguments": service.settings("predicate")}
+    tiers = [{"plugins": [{"name": "gang"}, extender]}, {"plugins": [{"name": "drf"}]}]
+    (tmp_path / "extender.yaml").write_text(json.dumps({"actions": "allocate", "tiers": tiers}))
+
+    done = launch(["--extender=extender.yaml", scripts.write("train.py", "")], cwd=tmp_path)
+
+    assert done.returncode == 0, done
+    assert "extender.yaml: has no meaning here: gang, drf" in done.stderr
+    assert service.verbs == ["predicate"]
+
+
 @pytest.mark.full
 def test_a_run_that_fails_gives_its_place_back(
     launch: Callable[..., Finished], scripts: Scripts, service: RecordingService

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlrover_cli.scheduling.builtins import built_ins
+from dlrover_cli.scheduling.builtins import Preference, built_ins
 from dlrover_cli.scheduling.model import JobView, NodeView, QueueView, TaskStatus, TaskView
 from dlrover_cli.scheduling.panel import Panel
 from dlrover_cli.scheduling.plugin import Refusal, Vote
@@ -367,6 +367,31 @@ def test_reclaim_takes_from_the_queue_that_holds_more_and_stops_when_it_is_even(
 
     assert len(decisions.evictions) == 2
     assert {each.job.queue for each in decisions.evictions} == {"rich"}
+
+
+def test_phases_come_in_the_order_of_the_actions() -> None:
+    jobs = [*(job(f"rich{name}", queue="rich", on=[name]) for name in "ab"), job("x", queue="poor")]
+    at = view(jobs, [node("a"), node("b")], QueueView("rich"), QueueView("poor"))
+
+    def asked(*actions: str) -> list[str]:
+        witness = Witness()
+        hold(at, witness, actions=actions)
+        return witness.verbs[witness.verbs.index("queue_overused") : -1]
+
+    allocate = ["queue_overused"]
+    reclaim = ["queue_overused", "reclaimable", "predicate", "predicate"]
+    assert asked("allocate", "reclaim") == [*allocate, *reclaim]
+    assert asked("reclaim", "allocate") == [*reclaim, *allocate]
+
+
+@pytest.mark.parametrize("preference, chosen", [("packing", "fuller"), ("spread", "emptier")])
+def test_nodes_are_packed_or_jobs_are_spread(preference: Preference, chosen: str) -> None:
+    jobs = [job("running", on=["fuller"]), job("train", submitted=1.0)]
+    at = view(jobs, [node("emptier", cpu=4.0), node("fuller", cpu=4.0)])
+
+    decisions = hold_session(at, Panel(built_ins(preference=preference)), ["allocate"])
+
+    assert decisions.started[0].tasks[0].node == chosen
 
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
