@@ -109,11 +109,10 @@ class _File:
             return self._entries(top["plugins"], ("plugins",))
         extenders: list[ExtenderSettings] = []
         skipped: list[str] = []
-        for number, tier in enumerate(self._list(top.get("tiers") or [], ("tiers",), "tiers")):
+        for number, tier in enumerate(self._list(_or(top.get("tiers"), []), ("tiers",), "tiers")):
             keys = ("tiers", number)
-            found, others = self._entries(
-                self._mapping(tier, keys, "a tier").get("plugins") or [], (*keys, "plugins")
-            )
+            plugins = self._mapping(tier, keys, "a tier").get("plugins")
+            found, others = self._entries(_or(plugins, []), (*keys, "plugins"))
             extenders += found
             skipped += others
         return tuple(extenders), tuple(skipped)
@@ -133,7 +132,7 @@ class _File:
                 skipped.append(name)
                 continue
             self._check_entry(entry, keys)
-            arguments = entry.get("arguments") or {}
+            arguments = _or(entry.get("arguments"), {})
             keys = (*keys, "arguments")
             extenders.append(self._one(self._mapping(arguments, keys, "arguments"), keys))
         return tuple(extenders), tuple(skipped)
@@ -172,13 +171,16 @@ class _File:
             if name in actions:
                 raise self.wrong(("actions",), f"{name} stands twice", "Keep one of the two.")
             actions.append(Action(name))
+        if not {Action.ALLOCATE, Action.BACKFILL} & set(actions):
+            hint = 'Write actions: "allocate, backfill"'
+            raise self.wrong(("actions",), "no job ever starts without allocate", hint)
         return tuple(actions)
 
     def _queues(self, written: Any) -> dict[str, QueueSettings]:
         queues = {}
-        for name, about in self._mapping(written or {}, ("queues",), "queues").items():
+        for name, about in self._mapping(_or(written, {}), ("queues",), "queues").items():
             keys = ("queues", name)
-            table = self._mapping(about or {}, keys, f"the queue {name!r}")
+            table = self._mapping(_or(about, {}), keys, f"the queue {name!r}")
             for key in table:
                 if key not in _QUEUE_KEYS:
                     hint = suggestion(key, _QUEUE_KEYS)
@@ -252,6 +254,11 @@ def _implied_actions(extenders: Sequence[ExtenderSettings]) -> tuple[Action, ...
     reclaim = (Action.RECLAIM,) if Verb.RECLAIMABLE in verbs else ()
     preempt = (Action.PREEMPT,) if Verb.PREEMPTABLE in verbs else ()
     return (*reclaim, *DEFAULT_ACTIONS, *preempt)
+
+
+def _or(written: Any, absent: Any) -> Any:
+    """What is written; a name without a value is as if it were not there."""
+    return absent if written is None else written
 
 
 _QUEUE_KEYS = ("capacity", "weight", "reclaimable", "aging")

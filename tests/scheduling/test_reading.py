@@ -121,6 +121,11 @@ def test_queues_have_capacity_weight_aging_and_whether_they_give_back() -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["tiers:", "tiers: [{plugins: }]", "queues:", "actions:"])
+def test_a_name_without_a_value_says_nothing(text: str) -> None:
+    assert parsed(text) == SchedulingConfig()
+
+
 def test_an_empty_verb_is_a_hook_that_is_off() -> None:
     assert parsed(URL + 'extender.predicateVerb: ""\n').extenders[0].verbs == {}
 
@@ -164,6 +169,13 @@ def test_files_are_meant_from_beside_the_extender_file() -> None:
         ("actions: alocate", 1, "no action 'alocate'", "allocate?"),
         ("actions: allocate, allocate", 1, "stands twice", ""),
         ("actions: {}", 1, "actions are names", ""),
+        ("actions: ''", 1, "no job ever starts", "allocate"),
+        ("actions: enqueue, preempt, reclaim", 1, "no job ever starts", "allocate"),
+        ("tiers: {}", 1, "tiers is a list", "dash"),
+        ("tiers: [{plugins: ''}]", 1, "plugins is a list", "dash"),
+        ("queues: []", 1, "holds names and values", ""),
+        ("queues: {a: []}", 1, "the queue 'a' holds names and values", ""),
+        ("- {name: extender, arguments: ''}", 1, "arguments holds names and values", ""),
         ("queues: {a: {capacity: -1}}", 1, "no amount", "capacity: 4"),
         ("queues: {a: {weight: 0}}", 1, "from 1 on", "weight: 2"),
         ("queues: {a: {weight: true}}", 1, "from 1 on", "weight: 2"),
