@@ -36,8 +36,10 @@ def resources_of(settings: LaunchSettings) -> dict[str, float]:
     """What `--resources` asks for, in base units. Raises ConfigError."""
     wanted: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in settings.resources.split(","))):
-        name, _, text = (piece.strip() for piece in part.partition("="))
+        name, equals, text = (piece.strip() for piece in part.partition("="))
         try:
+            if not name or not equals:
+                raise ValueError(f"write NAME=QUANTITY, not {part!r}")
             wanted[name] = parse_quantity(text)
         except ValueError as error:
             raise ConfigError(

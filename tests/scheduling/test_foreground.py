@@ -43,7 +43,7 @@ def test_a_run_takes_its_place_and_gives_it_back(
 ) -> None:
     script = scripts.write("train.py", "")
 
-    done = launch([*options(service), "--resources=cpu=1", script])
+    done = launch([*options(service), "--resources=cpu=1,memory=8Mi,nvidia.com/gpu=0", script])
 
     assert done.returncode == 0, done
     assert service.verbs == [
@@ -51,6 +51,10 @@ def test_a_run_takes_its_place_and_gives_it_back(
         *("allocateFunc", "jobReady", "onSessionClose"),
         *("onSessionOpen", "deallocateFunc", "onSessionClose"),
     ]
+    wanted = {"cpu": 1, "memory": 8 * 2**20, "nvidia.com/gpu": 0}
+    assert all(
+        body["task"]["resources"] == wanted for _, body in service.questions if "task" in body
+    )
     assert_bodies_are_golden(service)
 
 
@@ -243,6 +247,9 @@ def test_places_are_kept_for_the_same_services_and_while_their_owner_lives(
         (["--extender_url=ftp://x"], "--extender_url"),
         (["--extender=a", "--extender_url=http://b"], "both name a service"),
         (["--extender_timeout=3s"], "which is not there"),
+        (["--extender_url=http://b", "--resources=cpu"], "write NAME=QUANTITY, not 'cpu'"),
+        (["--extender_url=http://b", "--resources==4"], "write NAME=QUANTITY, not '=4'"),
+        (["--extender_url=http://b", "--resources=cpu=x"], "'x' is no amount"),
         (["--extender_url=http://b", "--platform=slurm"], "Slurm places them by itself"),
         (["--extender_url=http://b", "--platform=slurm"], "--slurm-arg=nodelist="),
         (["--extender_url=http://b", "--platform=kubernetes"], "Kubernetes places them by itself"),
