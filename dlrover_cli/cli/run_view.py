@@ -80,8 +80,8 @@ def end_of(row: RunRow) -> str:
 
 
 def took(row: RunRow, now: float) -> str:
-    """How long it ran, or has been running."""
-    if row.started is None:
+    """How long it ran, or has been running; of a lost one nobody knows how long."""
+    if row.started is None or row.state is RunState.LOST:
         return ""
     return words.duration((row.ended or now) - row.started)
 

@@ -209,4 +209,5 @@ def _took(story: RunStory) -> str:
     so_far = " so far" if story.is_going_on else ""
     if story.about.state is RunState.LOST:
         so_far = " up to its last event"
-    return ", ".join(filter(None, (f"{words.span(story.costs.wall)}{so_far}", attempts)))
+    times = f" in {len(story.launches)} times" if len(story.launches) > 1 else ""
+    return ", ".join(filter(None, (f"{words.span(story.costs.wall)}{times}{so_far}", attempts)))

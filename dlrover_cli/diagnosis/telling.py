@@ -7,7 +7,7 @@ from typing import Any
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.diagnosis.attempts import attempts_of
 from dlrover_cli.diagnosis.costs import account
-from dlrover_cli.diagnosis.papers import Event, Papers, number_in, text_in
+from dlrover_cli.diagnosis.papers import Event, Papers, text_in
 from dlrover_cli.diagnosis.remarks import history_in, warnings_in
 from dlrover_cli.diagnosis.run_story import About, Launch, RunStory
 from dlrover_cli.diagnosis.verdict import Verdict, verdict_from
@@ -71,7 +71,9 @@ def _launches(papers: Papers, about: About, end: float) -> tuple[Launch, ...]:
     for event in papers.life:
         match event.kind, event.text("to"):
             case "state", "STARTING":
-                current = Launch(len(done), event.time, end, None, "")
+                since = event.number("since")
+                started = event.time if since is None else since
+                current = Launch(len(done), started, end, None, "")
             case "occurrence", _ if current is not None:
                 code = event.integer("exit_code")
                 current = replace(current, exit_code=code, reason=event.text("reason"))
@@ -84,7 +86,7 @@ def _launches(papers: Papers, about: About, end: float) -> tuple[Launch, ...]:
         done.append(replace(current, ended=max(current.started, end)))
     if not done:
         done += _only_launch(papers, about, end)
-    return tuple(_from_the_launcher(done, number_in(papers.result, "started")))
+    return tuple(done)
 
 
 def _is_end(state: str) -> bool:
@@ -108,16 +110,6 @@ def _only_launch(papers: Papers, about: About, end: float) -> list[Launch]:
     if start is None:
         return []
     return [Launch(0, start, max(start, end), about.exit_code, about.reason)]
-
-
-def _from_the_launcher(launches: list[Launch], started: float | None) -> list[Launch]:
-    """The last one from when its launcher began to load, which is before it can tell anything."""
-    if not launches or started is None:
-        return launches
-    *before, last = launches
-    if started > last.started or (before and started < before[-1].ended):
-        return launches
-    return [*before, replace(last, started=started)]
 
 
 def _verdict_in(results: Iterable[Mapping[str, Any]]) -> Verdict | None:

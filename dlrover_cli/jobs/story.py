@@ -1,7 +1,8 @@
 """What the events of a run tell about it: one pure step per event, whoever reads them.
 
 `submitted`, `owned`, `state`, `waiting`, `cleaning`, `cleaning_failed` and `cleaned` are steps. All
-else is remarks. A change of state that the table of states does not allow was not made.
+else is remarks. A change of state that the table of states does not allow was not made. One that
+was made before it could be written says `since` when it holds.
 """
 
 from collections.abc import Mapping
@@ -65,7 +66,7 @@ class Story:
                     RunState(data["to"]),
                     str(data.get("reason") or ""),
                     _exit_code(data.get("exit_code")),
-                    at,
+                    _moment(data.get("since", at)),
                 )
             case "waiting":
                 is_pending = self.state is RunState.PENDING

@@ -6,8 +6,7 @@ reads there in which state the run is, and whose it is.
 
 import os
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +98,7 @@ def open_session(
     life = None
     if given is None:
         directory = create_run_directory(environ, say, agent)
-        life = _begin_life(directory, report.argv, name, platform, say)
+        life = _begin_life(directory, report, name, platform)
     else:
         path = Path(given.run_directory)
         directory = join_run_directory(path, given.run_id, agent or given.agent, say)
@@ -140,10 +139,9 @@ def _reopen(
 
 def _begin_life(
     directory: RunDirectory,
-    argv: Sequence[str],
+    report: RunReport,
     name: str,
     platform: str,
-    say: Callable[[str], None],
 ) -> EventLog:
     """The same documents and events as those of a submitted job, whose life has more states."""
     directory.write_document(
@@ -155,7 +153,7 @@ def _begin_life(
             "platform": platform,
             "engine": "torch",
             "submission": directory.run_id,
-            "submitted": time.time(),
+            "submitted": report.started,
             "after": [],
             "queue": None,
             "priority": 0,
@@ -163,21 +161,26 @@ def _begin_life(
             "cwd": os.getcwd(),
             "plugin": None,
             "job": None,
-            "argv": list(argv),
+            "argv": list(report.argv),
             "version": __version__,
         },
     )
-    life = EventLog(directory.life, directory.run_id, say)
+    life = EventLog(directory.life, directory.run_id, report.say)
     owner = ProcessIdentity.own().to_json()
     life.record("submitted", by=owner)
     life.record("owned", owner=owner)
-    _move(life, RunState.PENDING, RunState.STARTING)
+    # It began to load before it could tell anything, and that is part of its time.
+    _move(life, RunState.PENDING, RunState.STARTING, since=report.started)
     _move(life, RunState.STARTING, RunState.RUNNING)
     return life
 
 
 def _move(
-    life: EventLog, before: RunState, after: RunState, result: Mapping[str, Any] | None = None
+    life: EventLog,
+    before: RunState,
+    after: RunState,
+    result: Mapping[str, Any] | None = None,
+    **more: float,
 ) -> None:
     words = {"reason": "", "exit_code": None} if result is None else result
     life.record(
@@ -185,6 +188,7 @@ def _move(
         **{"from": before.value, "to": after.value},
         reason=words["reason"],
         exit_code=words["exit_code"],
+        **more,
     )
 
 

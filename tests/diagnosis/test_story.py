@@ -41,6 +41,23 @@ def test_the_time_of_a_run_is_split_into_what_it_was_spent_on(journals: Journals
     assert lost.seconds == pytest.approx(1)
 
 
+def test_the_time_that_a_launcher_took_to_load_is_part_of_starting(journals: Journals) -> None:
+    journals.state(2, "STARTING", since=START)
+    journals.started(3, 0, 0)
+    journals.exited(5, 0, 0, 0)
+    story = journals.story(ended=5)
+    assert costs(story) == {"wall": 5, "starting": 3, "useful": 2, "lost": 0, "ending": 0}
+
+
+def test_times_are_added_up_and_counted(journals: Journals) -> None:
+    for turn in (0, 10):
+        journals.state(turn, "STARTING")
+        journals.state(turn + 2, "STOPPING")
+        journals.state(turn + 3, "PENDING")
+    text = "\n".join(story_lines(journals.story(RunState.PENDING)))
+    assert "Took       6.0s in 2 times" in text
+
+
 def test_an_attempt_tells_who_failed_what_was_decided_and_what_was_wrong(
     journals: Journals,
 ) -> None:

@@ -1,5 +1,6 @@
 """`dlrover-run` in the foreground is a run as well: listed, stopped and removed as any other."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -146,3 +147,20 @@ def test_a_node_that_replaces_itself_stays_the_same_run(
     assert run.states == [*WAY, "FINISHED"]
     assert run.story.state is RunState.FINISHED
     assert len(jobs.listed()) == 1
+
+
+def test_its_time_is_the_same_wherever_it_is_told(
+    begin: Start, jobs: Jobs, scripts: Scripts
+) -> None:
+    """It begins when its launcher does, which has to load before it can tell anything."""
+    assert begin(scripts.write("short.py", "pass\n")).finish().returncode == 0
+    run = only(jobs)
+    listed = jobs.listed()[run.run_id]
+    told = json.loads(jobs.command("why", "-o", "json", run.run_id).stdout)
+    assert listed["submitted"] == listed["started"] == run.result["started"]
+    assert listed["started"] < run.events[0]["time"]
+    assert [told["launches"][0][key] for key in ("started", "ended")] == [
+        listed["started"],
+        listed["ended"],
+    ]
+    assert told["costs"]["wall"] == pytest.approx(listed["ended"] - listed["started"])

@@ -128,6 +128,12 @@ def test_a_run_that_waits_again_has_to_be_cleaned_up_again() -> None:
     assert again.started is None
 
 
+def test_a_run_has_started_when_its_event_says_that_it_did() -> None:
+    told = {"kind": "state", "data": {"to": "STARTING", "since": 5.0}, "time": 7.0}
+    assert Story().after(told).started == 5.0
+    assert Story().after({**told, "data": {"to": "STARTING"}}).started == 7.0
+
+
 def test_a_lost_run_that_is_stopped_has_not_ended_yet() -> None:
     lost = Story(state=RunState.RUNNING, started=1.0).moved(RunState.LOST, "", None, 2.0)
     assert lost is not None
