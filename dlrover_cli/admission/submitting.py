@@ -56,9 +56,6 @@ class ExtenderAdmittance:
                     hint="keep one of them; a file may name several services",
                 )
         config.properties["extender"] = self.file
-        if config.resources:
-            wanted = ",".join(f"{name}={amount}" for name, amount in config.resources.items())
-            config.properties.setdefault("resources", wanted)
 
     def _check(self, config: BaseJobConfig, place: str) -> None:
         hint = _PLACES_BY_ITSELF.get(config.platform or "")

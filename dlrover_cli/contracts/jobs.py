@@ -260,6 +260,10 @@ class AbstractJobPlugin(AbstractJobGenerator, AbstractJobSubmitter):
     """Whether it is the platform that repeats such a job; the runner then submits it once."""
     honours_queue: ClassVar[bool] = False
     """Whether the plugin itself acts on a job's `queue`; else, only an extender does."""
+    honours_priority: ClassVar[bool] = False
+    """The same of its `priority`."""
+    honours_resources: ClassVar[bool] = False
+    """The same of its `resources`."""
 
     def __init__(self) -> None:
         super().__init__()

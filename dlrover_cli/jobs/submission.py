@@ -65,9 +65,9 @@ class _Planned:
 
     entry: JobEntry
     source: PluginSource
+    plugin: AbstractJobPlugin
     job: BaseJob
     waits_at_gate: bool
-    honours_queue: bool
 
 
 def submit(
@@ -83,8 +83,9 @@ def submit(
     job_file = read_job_file(path)
     planned = [_plan(entry, job_file, admittance) for entry in job_file.jobs]
     _refuse_to_wait_for_ever(planned)
-    for each in planned if admittance is None else ():
-        _tell_of_unused_queue(each, on_problem)
+    for each in planned:
+        if not each.waits_at_gate:
+            _tell_what_has_no_effect(each, on_problem, has_extender=admittance is not None)
     state = state_directory(environ)
     submission_id = secrets.token_hex(4)
     try:
@@ -119,14 +120,29 @@ def _plan(entry: JobEntry, job_file: JobFile, admittance: Admittance | None) -> 
     waits_at_gate = admittance is not None and admittance.admit(config, entry.where())
     job = _generated(plugin, entry, make_sub_graph(entry, config), job_file)
     check_round_trip(job, f"the job {entry.name!r}")
-    return _Planned(entry, source, job, waits_at_gate, plugin.honours_queue)
+    return _Planned(entry, source, plugin, job, waits_at_gate)
 
 
-def _tell_of_unused_queue(planned: _Planned, on_problem: Callable[[str], None]) -> None:
-    queue = planned.job.job_config.queue
-    if queue is not None and not planned.honours_queue:
-        place = planned.entry.where("queue")
-        on_problem(f"{place}: without --extender, the job does not wait in queue {queue!r}")
+def _tell_what_has_no_effect(
+    planned: _Planned, on_problem: Callable[[str], None], *, has_extender: bool
+) -> None:
+    """Of a job that waits at no gate: what nobody acts on."""
+    config, plugin, entry = planned.job.job_config, planned.plugin, planned.entry
+    why = f"on platform {entry.platform!r}" if has_extender else "without --extender"
+    if config.queue is not None and not plugin.honours_queue:
+        on_problem(
+            f"{entry.where('queue')}: {why}, the job does not wait in queue {config.queue!r}"
+        )
+    if config.priority and not plugin.honours_priority:
+        on_problem(
+            f"{entry.where('priority')}: {why}, priority {config.priority} has no effect: "
+            "the job waits for no other"
+        )
+    if config.resources and not plugin.honours_resources:
+        on_problem(
+            f"{entry.where('resources')}: {why}, resources have no effect: "
+            "the job starts whether they are free or not"
+        )
 
 
 def _plugin_of(entry: JobEntry, job_file: JobFile) -> tuple[AbstractJobPlugin, PluginSource]:

@@ -45,7 +45,6 @@ def test_elsewhere_the_launcher_of_a_job_gets_the_file(
 ) -> None:
     assert not admittance.admit(job, "jobs.yaml:1")
     assert job.properties["extender"] == admittance.file
-    assert job.properties["resources"] == "cpu=2,memory=1Gi"
 
 
 @pytest.mark.parametrize(

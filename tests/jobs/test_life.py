@@ -105,10 +105,38 @@ class TestStates:
         assert (run.story.exit_code, run.result["exit_code"]) == (137, 137)
 
 
-def test_a_queue_that_nobody_keeps_is_said_to_have_no_effect(jobs: Jobs) -> None:
-    submitted = jobs.command("submit", "--wait", jobs.write({"one": shell("true", queue="night")}))
-    assert "without --extender, the job does not wait in queue 'night'" in submitted.stderr
-    assert "is FINISHED" in submitted.stderr
+def test_what_nobody_acts_on_is_said_to_have_no_effect(jobs: Jobs) -> None:
+    path = jobs.project / "jobs.yaml"
+    path.write_text(
+        "one:\n  engine: cmd_line\n  queue: night\n  priority: 5\n  resources: {cpu: 1}\n"
+        "  properties: {command: ['true']}\n"
+        "two: {engine: cmd_line, priority: 0, properties: {command: ['true']}}\n"
+    )
+    submitted = jobs.command("submit", "--wait", path)
+    assert submitted.stderr.splitlines()[:3] == [
+        f"{path}:3: without --extender, the job does not wait in queue 'night'",
+        f"{path}:4: without --extender, priority 5 has no effect: the job waits for no other",
+        (
+            f"{path}:5: without --extender, resources have no effect: "
+            "the job starts whether they are free or not"
+        ),
+    ]
+    assert [line.rpartition(") ")[2] for line in submitted.stderr.splitlines()[3:]] == [
+        "is FINISHED, exit 0",
+        "is FINISHED, exit 0",
+    ]
+
+
+def test_a_plugin_that_acts_on_them_itself_needs_no_such_words(jobs: Jobs) -> None:
+    (jobs.project / "placing.py").write_text(
+        "from scripted_plugin import PlayPlugin\n"
+        "class Placing(PlayPlugin):\n"
+        "    honours_queue = honours_priority = honours_resources = True\n"
+    )
+    job = {**play(), "plugin": "placing::Placing", "queue": "night", "priority": 5}
+    path = jobs.write({"one": {**job, "resources": {"cpu": 1}}})
+    [line] = jobs.command("submit", "--wait", path).stderr.splitlines()
+    assert line.endswith("is FINISHED, exit 0")
 
 
 class TestAfter:

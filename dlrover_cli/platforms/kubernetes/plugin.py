@@ -22,7 +22,7 @@ from dlrover_cli.contracts.jobs import (
 from dlrover_cli.errors import ConfigError, LaunchError
 from dlrover_cli.exit_codes import from_signal
 from dlrover_cli.jobs.job_config import property_places
-from dlrover_cli.platforms.engines import TorchEngine
+from dlrover_cli.platforms.engines import TorchEngine, properties_of
 from dlrover_cli.platforms.kubernetes.connecting import connect
 from dlrover_cli.platforms.kubernetes.ending import Ending, ending_of, pod_end
 from dlrover_cli.platforms.kubernetes.handler import (
@@ -63,6 +63,7 @@ class KubernetesTorchPlugin(AbstractJobPlugin):
     """Submits to the cluster at hand. A periodic job becomes a CronJob, which repeats it."""
 
     honours_periodic_config = True
+    honours_resources = True
     platform_repeats = True
 
     def generate(self, sub_graph: AISubGraph, project_desc: ProjectDesc) -> KubernetesJob:
@@ -141,10 +142,7 @@ def _delete(objects: RunObjects, grace: float | None) -> None:
 
 def _settings_of(config: BaseJobConfig, directory: Path, where: Places) -> LaunchSettings:
     """What the job says, and for all else the environment, a config file there, and defaults."""
-    properties = {key: each for key, each in config.properties.items() if key != "env"}
-    if config.resources and properties.get("resources") is None:
-        pairs = (f"{name}={quantity}" for name, quantity in config.resources.items())
-        properties["resources"] = ",".join(pairs)
+    properties = {key: each for key, each in properties_of(config).items() if key != "env"}
     arguments = launch_arguments(properties, where)
     end = arguments.index("--")
     flags: dict[str, object] = {

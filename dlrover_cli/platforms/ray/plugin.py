@@ -26,7 +26,7 @@ from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.command import launcher_command
 from dlrover_cli.launch.given_run import VARIABLE as GIVEN_RUN_VARIABLE
 from dlrover_cli.launch.given_run import GivenRun
-from dlrover_cli.platforms.engines import TorchEngine
+from dlrover_cli.platforms.engines import TorchEngine, properties_of
 from dlrover_cli.platforms.ray.connecting import LOCAL
 from dlrover_cli.platforms.ray.submission import (
     RayJobHandler,
@@ -82,11 +82,12 @@ class RayTorchPlugin(AbstractJobPlugin):
     """Submits, waits, stops and forgets by Ray's job submission, which needs its dashboard."""
 
     honours_periodic_config = True
+    honours_resources = True
 
     def generate(self, sub_graph: AISubGraph, project_desc: ProjectDesc) -> RayTorchJob:
         config = sub_graph.config
         place = property_places(config)
-        given = {key: value for key, value in config.properties.items() if value is not None}
+        given = properties_of(config)
         settings = {key: value for key, value in given.items() if key not in _OWN_PROPERTIES}
         job = RayTorchJob(JobContext(project_desc), config)
         job.env = _variables(given.get("env", {}), place("env"))

@@ -31,7 +31,7 @@ from dlrover_cli.contracts.jobs import (
 from dlrover_cli.errors import ConfigError, LaunchError
 from dlrover_cli.jobs.job_config import property_places
 from dlrover_cli.launch.given_run import GivenRun
-from dlrover_cli.platforms.engines import TorchEngine
+from dlrover_cli.platforms.engines import TorchEngine, properties_of
 from dlrover_cli.platforms.slurm.batch import Batch
 from dlrover_cli.platforms.slurm.commands import NoSuchJob, Slurm, SlurmError, find_job
 from dlrover_cli.platforms.slurm.ends import exit_code_of_end
@@ -107,12 +107,13 @@ class SlurmTorchPlugin(AbstractJobPlugin):
     """`dlrover-run --platform=slurm` as a batch job. All of its settings are properties."""
 
     honours_periodic_config = True
+    honours_resources = True
 
     def generate(self, sub_graph: AISubGraph, project_desc: ProjectDesc) -> SlurmJob:
         config = sub_graph.config
         place = property_places(config)
         job = SlurmJob(JobContext(project_desc), config)
-        given = {name: each for name, each in config.properties.items() if each is not None}
+        given = properties_of(config)
         settings = {name: each for name, each in given.items() if name not in _OWN_PROPERTIES}
         if settings.setdefault("platform", "slurm") != "slurm":
             hint = "Leave it out: the job says already where it runs."
