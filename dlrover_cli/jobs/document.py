@@ -50,7 +50,7 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """The document in a file. Raises UsageError, with the line where there is one."""
-    if path.suffix.lower() not in _SUFFIXES:
+    if path.suffix.lower() not in _SUFFIXES and (path.exists() or not _like(path)):
         raise UsageError(
             f"{path}: a job file's name ends in .yaml, .yml or .toml",
             hint=f"Rename it, for example to {path.stem or 'train'}.yaml",
@@ -74,9 +74,9 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}", hint="Name a job file that is there."
-        ) from None
+        near = _like(path) if isinstance(error, FileNotFoundError) else None
+        hint = f"Did you mean {near}?" if near else "Name a job file that is there."
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     if len(content) > LARGEST:
         raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB", hint="Is this the job file?")
     try:
@@ -86,6 +86,20 @@ def _text(path: Path) -> str:
         raise UsageError(
             f"{path}:{line}: byte {error.start} is not UTF-8", hint="Save the file as UTF-8."
         ) from None
+
+
+def _like(path: Path) -> Path | None:
+    """The job file beside ``path`` that is called nearly so."""
+    # Only to complain.
+    from difflib import get_close_matches
+
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix.lower() in _SUFFIXES]
+    except OSError:
+        return None
+    same = [name for name in sorted(names) if Path(name).stem in (path.name, path.stem)]
+    near = same or get_close_matches(path.name, names, n=1)
+    return path.with_name(near[0]) if near else None
 
 
 def _yaml(path: Path, text: str) -> tuple[Any, Mapping[Keys, int]]:

@@ -20,7 +20,14 @@ def not_found(text: str, recent: Sequence[RunRow]) -> UsageError:
     """Nothing is called so, but perhaps nearly so."""
     from difflib import get_close_matches
 
-    known = dict.fromkeys(name for row in recent for name in (row.run_id, row.name))
-    near = get_close_matches(text, known, n=3)
+    names = get_close_matches(text, dict.fromkeys(row.name for row in recent), n=3)
+    # Ids of one day are much alike, and most people type only how one begins.
+    begun = {row.run_id[: len(text)]: row.run_id for row in reversed(recent)}
+    ids = get_close_matches(text, begun, n=3, cutoff=_ALIKE)
+    near = [*names, *(begun[each] for each in ids)]
     hint = f"did you mean {' or '.join(near)}?" if near else "see `dlrover-job list`"
     return UsageError(f"there is no run or job {text!r}", hint=hint)
+
+
+_ALIKE = 0.9
+"""As much as two ids that differ by a typing error; those of one second rarely are."""

@@ -323,6 +323,29 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_job_file(tmp_path / "no.yaml")
 
 
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        ("trian.yaml", "train.yaml"),
+        ("train.yml", "train.yaml"),
+        ("train", "train.yaml"),
+        ("eval.yaml", "eval.toml"),
+        ("nothing-like-it.yaml", None),
+        ("no-such-directory/train.yaml", None),
+    ],
+)
+def test_a_file_that_is_called_nearly_so_is_suggested(
+    tmp_path: Path, typed: str, meant: str | None
+) -> None:
+    for name in ("train.yaml", "eval.toml", "nothing-like-it.txt", "train.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match="cannot be read: No such file") as refused:
+        read_job_file(tmp_path / typed)
+    assert refused.value.hint == (
+        f"Did you mean {tmp_path / meant}?" if meant else "Name a job file that is there."
+    )
+
+
 def test_a_directory_is_no_job_file(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").mkdir()
     with pytest.raises(UsageError, match=r"jobs\.yaml is a directory"):

@@ -222,6 +222,13 @@ def test_a_run_is_found_by_its_id_its_beginning_or_its_jobs_name(
     with pytest.raises(UsageError, match="there is no run or job 'jobb1'") as near:
         ledger.find("jobb1")
     assert near.value.hint == "did you mean job1 or job0?"
+    for typed in ("2026202-000000-cccccc", "20260202-00000-cc", "20260202-000000-cccccx"):
+        with pytest.raises(UsageError) as near:
+            ledger.find(typed)
+        assert near.value.hint == f"did you mean {ids[2]}?"
+    with pytest.raises(UsageError) as other:
+        ledger.find("20260202-000000-123456")  # of the same second, and no typing error
+    assert other.value.hint == "see `dlrover-job list`"
     for text in ("", "%", "2026*", "x" * 10_000):
         with pytest.raises(UsageError):
             ledger.find(text)
