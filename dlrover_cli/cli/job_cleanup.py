@@ -53,7 +53,7 @@ def clean_up(
         )
     with opened_ledger() as (ledger, state):
         rows = _named(ledger, runs) if runs else _older(ledger, older_than or "")
-        removed = _measured(rows) if dry_run else _removed(rows, ledger, state)
+        removed, has_failed = (_measured(rows), False) if dry_run else _removed(rows, ledger, state)
     total = sum(each.size for each in removed)
     if output is not None:
         listed = [{"run_id": run.run_id, "name": run.name, "size": run.size} for run in removed]
@@ -64,7 +64,7 @@ def clean_up(
             print(f"{verb} {each.run_id} ({each.name}), {show_bytes(each.size)}")
         if not runs:
             print(f"{verb} {counted(len(removed), 'run')}, {show_bytes(total)} in all")
-    return ExitCode.SUCCESS if len(removed) == len(rows) else ExitCode.FAILURE
+    return ExitCode.FAILURE if has_failed else ExitCode.SUCCESS
 
 
 def _named(ledger: Ledger, texts: list[str]) -> list[RunRow]:
@@ -98,14 +98,20 @@ def _measured(rows: Sequence[RunRow]) -> "list[Removed]":
     return [Removed(row.run_id, row.name, size_of(row.directory)) for row in rows]
 
 
-def _removed(rows: Sequence[RunRow], ledger: Ledger, state: Path) -> "list[Removed]":
-    """Those that could be; what is wrong with the others is said."""
+def _removed(rows: Sequence[RunRow], ledger: Ledger, state: Path) -> "tuple[list[Removed], bool]":
+    """Those that we have removed, and whether one has to stay; what is wrong with it is said."""
     from dlrover_cli.jobs.cleanup import cleanup_run
 
-    removed = []
+    removed, has_failed = [], False
     for row in rows:
         try:
-            removed.append(cleanup_run(row.run_id, ledger, state, remark))
+            gone = cleanup_run(row.run_id, ledger, state, remark)
         except DlroverError as error:
             remark(f"{row.run_id} ({row.name}) stays: {error.message}")
-    return removed
+            has_failed = True
+            continue
+        if gone is None:
+            remark(f"{row.run_id} ({row.name}) is gone: somebody else has removed it")
+        else:
+            removed.append(gone)
+    return removed, has_failed

@@ -15,7 +15,7 @@ from dlrover_cli.cli.run_view import as_document
 from dlrover_cli.contracts.run_states import ENDED, RunState
 from dlrover_cli.errors import DlroverError, UsageError
 from dlrover_cli.exit_codes import ExitCode
-from dlrover_cli.jobs.ledger import Ledger, RunRow
+from dlrover_cli.jobs.ledger import Ledger, RunRow, UnknownRun
 from dlrover_cli.jobs.run_files import RunFiles
 
 app = commands()
@@ -48,13 +48,17 @@ def stop_runs(
         raise UsageError(f"--grace must be 0 or more and is {grace:g}", hint="give it in seconds")
     with opened_ledger() as (ledger, state):
         before = find_runs(ledger, runs)
-        after, refused = _stop(before, ledger, state, grace, is_waited_for=not no_wait)
+        after, refused, gone = _stop(before, ledger, state, grace, is_waited_for=not no_wait)
     if output is not None:
         print_document({"runs": [as_document(row) for row in after]}, output)
     else:
         for old, new in zip(before, after, strict=True):
-            print(_what_happened(old, new, is_refused=new.run_id in refused))
-    is_done = not refused and all(row.state in ENDED or no_wait for row in after)
+            if new.run_id in gone:
+                print(f"{new.run_id} ({new.name}) is over, and was removed")
+            else:
+                print(_what_happened(old, new, is_refused=new.run_id in refused))
+    is_over = all(row.state in ENDED or row.run_id in gone for row in after)
+    is_done = not refused and (is_over or no_wait)
     return ExitCode.SUCCESS if is_done else ExitCode.FAILURE
 
 
@@ -65,17 +69,24 @@ def _stop(
     grace: float | None,
     *,
     is_waited_for: bool,
-) -> tuple[list[RunRow], set[str]]:
-    """All of them are asked before any is waited for; the runs then, and which could not be."""
+) -> tuple[list[RunRow], set[str], set[str]]:
+    """All of them are asked before any is waited for.
+
+    The runs as they are then, which of them could not be, and which somebody has removed since.
+    """
     # Not needed to show the help page or to complete a name.
     from dlrover_cli.jobs.stopping import stop_run
     from dlrover_cli.jobs.waiting import wait_for_end
 
     refused: set[str] = set()
+    gone: set[str] = set()
 
     def stop(row: RunRow, *, wait: bool) -> RunRow:
         try:
             return stop_run(row.run_id, ledger, state, grace=grace, wait=wait, on_problem=remark)
+        except UnknownRun:
+            gone.add(row.run_id)
+            return row
         except DlroverError as error:
             remark(f"run {row.run_id} cannot be stopped: {error.message}")
             if error.hint:
@@ -84,17 +95,18 @@ def _stop(
             return ledger.row(row.run_id)
 
     if not is_waited_for or len(rows) == 1:
-        return [stop(row, wait=is_waited_for) for row in rows], refused
+        return [stop(row, wait=is_waited_for) for row in rows], refused, gone
     asked = [stop(row, wait=False) for row in rows]
     for row in asked:
-        if row.state not in ENDED and row.run_id not in refused:
+        if row.state not in ENDED and row.run_id not in refused | gone:
             with suppress(FileNotFoundError):  # cleaned up as soon as it was over
                 wait_for_end(RunFiles(row.directory), grace)
     # Most have ended by now, and that is all that is seen of them.
-    return [
-        row if row.state in ENDED or row.run_id in refused else stop(row, wait=True)
+    ended = [
+        row if row.state in ENDED or row.run_id in refused | gone else stop(row, wait=True)
         for row in asked
-    ], refused
+    ]
+    return ended, refused, gone
 
 
 def _what_happened(before: RunRow, after: RunRow, *, is_refused: bool) -> str:

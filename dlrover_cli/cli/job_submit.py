@@ -15,7 +15,7 @@ from dlrover_cli.cli.run_ids import complain_about_size, opened_ledger
 from dlrover_cli.cli.run_view import as_document, end_of
 from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.exit_codes import ExitCode, from_signal
-from dlrover_cli.jobs.ledger import RunRow
+from dlrover_cli.jobs.ledger import Ledger, RunRow, UnknownRun
 from dlrover_cli.jobs.run_files import RunFiles
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def submit_jobs(
     if wait:
         return _wait(submission, output)
     with opened_ledger() as (ledger, _):
-        rows = [ledger.row(run.run_id) for run in submission.runs]
+        rows = _rows(submission.runs, ledger)
         complain_about_size(ledger)
     if output is not None:
         _print_rows(submission, rows, output)
@@ -90,10 +90,13 @@ def exit_code_of(rows: Sequence[RunRow]) -> int:
 def _wait(submission: "Submission", output: Format | None) -> int:
     """For the end of all of them; a line on stderr for each."""
     try:
-        rows = [_wait_for(run) for run in submission.runs]
+        rows = [row for run in submission.runs for row in _wait_for(run)]
         code = exit_code_of(rows)
+        if len(rows) < len(submission.runs) and code == ExitCode.SUCCESS:
+            code = ExitCode.FAILURE  # nobody knows how the others ended
     except KeyboardInterrupt:
-        rows = _rows(submission.runs)
+        with opened_ledger() as (ledger, _):
+            rows = _rows(submission.runs, ledger)
         code = from_signal(SIGINT)
         going_on = [row.run_id for row in rows if not row.state.is_over]
         if going_on:
@@ -104,19 +107,27 @@ def _wait(submission: "Submission", output: Format | None) -> int:
     return code
 
 
-def _wait_for(run: "SubmittedRun") -> RunRow:
+def _wait_for(run: "SubmittedRun") -> list[RunRow]:
+    """The run as it ended; nothing if somebody removed it before that was seen."""
     from dlrover_cli.jobs.waiting import wait_for_end
 
     with suppress(FileNotFoundError):  # cleaned up as soon as it was over
         wait_for_end(RunFiles(run.directory))
-    [row] = _rows([run])
-    remark(end_of(row))
-    return row
-
-
-def _rows(runs: "Sequence[SubmittedRun]") -> list[RunRow]:
     with opened_ledger() as (ledger, _):
-        return [ledger.row(run.run_id) for run in runs]
+        rows = _rows([run], ledger)
+    told = [end_of(row) for row in rows]
+    for line in told or [f"run {run.run_id} ({run.name}) was removed, and how it ended is unknown"]:
+        remark(line)
+    return rows
+
+
+def _rows(runs: "Sequence[SubmittedRun]", ledger: Ledger) -> list[RunRow]:
+    """Those that nobody has removed since."""
+    rows = []
+    for run in runs:
+        with suppress(UnknownRun):
+            rows.append(ledger.row(run.run_id))
+    return rows
 
 
 def _print_rows(submission: "Submission", rows: Sequence[RunRow], output: Format) -> None:

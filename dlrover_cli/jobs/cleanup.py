@@ -9,7 +9,7 @@ from pathlib import Path
 from dlrover_cli.contracts.jobs import AbstractJobPlugin, BaseJob
 from dlrover_cli.contracts.run_states import ENDED
 from dlrover_cli.errors import LaunchError, UsageError
-from dlrover_cli.jobs.ledger import Ledger, RunRow, may_live
+from dlrover_cli.jobs.ledger import Ledger, RunRow, UnknownRun, may_live
 from dlrover_cli.jobs.loading import load_what_was_started
 from dlrover_cli.jobs.plugin_calls import CleanupFailed, clean_up
 from dlrover_cli.jobs.record import RunRecord
@@ -30,11 +30,20 @@ class Removed:
 
 def cleanup_run(
     run_id: str, ledger: Ledger, state: Path, on_problem: Callable[[str], None]
-) -> Removed:
-    """Remove a run that is over. What a lost one has left is stopped first.
+) -> Removed | None:
+    """Remove a run that is over; None if somebody else has. What a lost one left is stopped first.
 
     Raises UsageError for one that is under way, LaunchError if the plugin cannot clean up.
     """
+    try:
+        return _cleanup_run(run_id, ledger, state, on_problem)
+    except UnknownRun:
+        return None
+
+
+def _cleanup_run(
+    run_id: str, ledger: Ledger, state: Path, on_problem: Callable[[str], None]
+) -> Removed | None:
     row = ledger.row(run_id)
     if not row.state.is_over:
         raise UsageError(
@@ -49,9 +58,9 @@ def cleanup_run(
     if files.job.exists() and not row.is_cleaned:
         _pay_what_is_owed(files, ledger, on_problem)
     removed = Removed(run_id, row.name, size_of(files.path))
-    _remove(files, state)
+    is_ours = _remove(files, state)
     ledger.remove(run_id)
-    return removed
+    return removed if is_ours else None
 
 
 def rows_older_than(seconds: float, ledger: Ledger, now: float | None = None) -> list[RunRow]:
@@ -106,21 +115,32 @@ def _wait_for_cleaner(record: RunRecord) -> None:
         )
 
 
-def _remove(files: RunFiles, state: Path) -> None:
-    """Under another name first: half a run must not look like one."""
+def _remove(files: RunFiles, state: Path) -> bool:
+    """Under another name first: half a run must not look like one. Of several, one does it."""
     runs = state / "runs"
     for left in runs.glob(f"{_DOOMED}*"):  # by somebody who was killed
         shutil.rmtree(left, ignore_errors=True)
     doomed = runs / f"{_DOOMED}{files.run_id}"
     try:
-        files.path.rename(doomed)
-        shutil.rmtree(doomed)
-    except FileNotFoundError:
-        shutil.rmtree(doomed, ignore_errors=True)  # somebody else removes it, too
+        if not _renamed(files.path, doomed):
+            return False
+        try:
+            shutil.rmtree(doomed)
+        except FileNotFoundError:  # somebody else takes away what others have left
+            shutil.rmtree(doomed, ignore_errors=True)
+        return True
     except OSError as error:
         raise LaunchError(
             f"run {files.run_id} cannot be removed: {error.strerror}: {error.filename}"
         ) from error
+
+
+def _renamed(path: Path, to: Path) -> bool:
+    try:
+        path.rename(to)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 _DOOMED = ".removed-"

@@ -19,6 +19,7 @@ from tests.cli.runs import Runs
 from tests.cli.test_help import loaded
 from tests.cli.test_job_list import past_run
 from tests.harness.launcher import Finished, Running
+from tests.harness.processes import process_info
 from tests.harness.waiting import eventually
 
 SLEEP = "import time; print('up', flush=True); time.sleep(100)"
@@ -275,6 +276,70 @@ def test_old_runs_are_removed_and_young_and_active_ones_stay(
     done = capsys.readouterr().out.splitlines()
     assert done[-1].startswith("removed 3 runs, ")
     assert [path.name for path in (runs.state / "runs").iterdir()] == [active.run_id]
+
+
+def suspended(running: Running) -> Running:
+    running.signal(signal.SIGSTOP)
+    eventually(lambda: process_info(running.pid).state == "T", what="it is suspended")
+    return running
+
+
+@pytest.mark.full
+def test_of_several_cleanups_at_once_each_tells_of_what_it_has_removed(
+    runs: Runs, start_job: Callable[..., Running]
+) -> None:
+    added = [runs.add("old", argv=["t.py"]).run_id for _ in range(20)]
+    cleaning = [start_job("cleanup", "--older-than", "0s", "-o", "json") for _ in range(4)]
+    found = [each.finish(60) for each in cleaning]
+    assert [each.returncode for each in found] == [0] * 4, found
+    removed = [run for each in found for run in json.loads(each.stdout)["runs"]]
+    assert sorted(run["run_id"] for run in removed) == sorted(added)
+    assert all(run["size"] > 0 for run in removed)
+    assert "stays" not in "".join(each.stderr for each in found)
+    assert list((runs.state / "runs").iterdir()) == []
+
+
+def test_a_run_removed_while_it_is_waited_for_does_not_hide_the_others(
+    runs: Runs,
+    job: Callable[..., Finished],
+    start_job: Callable[..., Running],
+    job_file: Callable[..., Path],
+) -> None:
+    waiting = start_job("submit", "--wait", job_file(a=SLEEP, b="print(1)"))
+    waiting.wait_for("b")
+    first, second = run_ids_of(waiting)
+    suspended(waiting)
+    assert job("stop", first).returncode == 0
+    assert job("cleanup", first).returncode == 0
+    waiting.signal(signal.SIGCONT)
+    found = waiting.finish(60)
+    assert found.stderr.splitlines() == [
+        f"run {first} (a) was removed, and how it ended is unknown",
+        f"run {second} (b) is FINISHED, exit 0",
+    ]
+    assert found.returncode == 1
+
+
+def test_a_run_removed_while_it_is_stopped_is_over(
+    runs: Runs,
+    job: Callable[..., Finished],
+    start_job: Callable[..., Running],
+    job_file: Callable[..., Path],
+) -> None:
+    [run_id] = run_ids(job("submit", job_file(train=STUBBORN)))
+    eventually(lambda: job("logs", run_id).stdout == "up\n", 30)
+    stopping = start_job("stop", run_id)
+    eventually(lambda: row(runs, run_id).state is RunState.STOPPING, 30)
+    suspended(stopping)
+    owner = row(runs, run_id).owner
+    assert owner is not None
+    assert owner.signal(signal.SIGKILL)
+    assert job("stop", run_id, "--grace", "0").returncode == 0
+    assert job("cleanup", run_id).returncode == 0
+    stopping.signal(signal.SIGCONT)
+    found = stopping.finish(60)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == f"{run_id} (train) is over, and was removed\n"
 
 
 @pytest.mark.parametrize(
