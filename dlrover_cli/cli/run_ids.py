@@ -13,6 +13,7 @@ from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.errors import ConfigError, UsageError
 from dlrover_cli.jobs.healing import heal
 from dlrover_cli.jobs.ledger import Ledger, RunRow
+from dlrover_cli.jobs.ledger_file import LedgerOutOfReach
 from dlrover_cli.jobs.sizes import complaint_about_size
 from dlrover_cli.telemetry.run_dir import state_directory
 
@@ -26,13 +27,25 @@ ABOUT_RUN = "A run's id or how it begins, or a job's name for its latest run."
 def opened_ledger() -> Iterator[tuple[Ledger, Path]]:
     """The ledger, brought up to date with what has happened, and the state directory it is in."""
     state = state_directory(os.environ)
-    with Ledger.open(state, remark) as ledger:
+    with _usable_ledger(state) as ledger:
         heal(ledger, state, on_problem=remark)
         yield ledger, state
     if (state / "queue.json").exists():
         from dlrover_cli.admission.giving_back import start_giving_back
 
         start_giving_back(state)
+
+
+def _usable_ledger(state: Path) -> Ledger:
+    """On a full or read-only disk one in memory: runs must be there to be looked at and removed."""
+    try:
+        return Ledger.open(state, remark)
+    except LedgerOutOfReach as error:
+        runs = state / "runs"
+        if not (os.path.isdir(runs) and os.access(runs, os.R_OK)):
+            raise
+        remark(f"{error.message}; the run directories are read instead")
+        return Ledger.in_memory(state, remark)
 
 
 def complain_about_size(ledger: Ledger) -> None:

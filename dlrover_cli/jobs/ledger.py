@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dlrover_cli.contracts.run_states import IllegalTransition, RunState
 from dlrover_cli.errors import DlroverError
-from dlrover_cli.jobs.ledger_connection import LedgerConnection
+from dlrover_cli.jobs.ledger_connection import LedgerConnection, MemoryConnection
 from dlrover_cli.jobs.ledger_rows import (
     COLUMNS,
     RunRow,
@@ -70,6 +70,13 @@ class Ledger:
         ledger = cls(state, on_problem)
         with ledger._file.connected():
             return ledger
+
+    @classmethod
+    def in_memory(cls, state: Path, on_problem: Callable[[str], None] = say_on_stderr) -> Self:
+        """An empty one of this process alone; `heal` fills it from the state directory."""
+        ledger = cls(state, on_problem)
+        ledger._file = MemoryConnection(state / "ledger.db", on_problem)
+        return ledger
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlrover_cli.jobs.ledger_file import LedgerBroken, making_sentences, open_ledger_file, set_aside
+from dlrover_cli.jobs.ledger_file import (
+    LedgerBroken,
+    making_sentences,
+    open_in_memory,
+    open_ledger_file,
+    set_aside,
+)
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -76,6 +82,15 @@ class LedgerConnection:
         except FileNotFoundError:
             return (os.getpid(),)
         return os.getpid(), found.st_dev, found.st_ino
+
+
+class MemoryConnection(LedgerConnection):
+    """For when the file cannot be used: it is this process's alone, and empty after `close`."""
+
+    def _current(self) -> "Connection":
+        if self._connection is None:
+            self._connection = open_in_memory()
+        return self._connection
 
 
 # Of a process that has forked: closed here, they would be closed in its name.

@@ -57,6 +57,10 @@ class LedgerError(LaunchError):
     """The ledger cannot be used; what the runs have recorded is not touched by that."""
 
 
+class LedgerOutOfReach(LedgerError):
+    """Its disk is full, or read-only, or fails; the run directories may be read all the same."""
+
+
 class LedgerBroken(LedgerError):
     """The file is no database, or not one of ours. It is built anew when it is next healed."""
 
@@ -68,6 +72,15 @@ def open_ledger_file(path: Path, on_problem: Callable[[str], None]) -> "Connecti
     except LedgerBroken as error:
         on_problem(set_aside(path, error))
     return _opened(path)
+
+
+def open_in_memory() -> "Connection":
+    """An empty ledger that nobody else sees and that leaves nothing behind."""
+    from sqlite3 import connect
+
+    connection = connect(":memory:", isolation_level=None, check_same_thread=False)
+    _make_tables(connection)
+    return connection
 
 
 def set_aside(path: Path, error: LedgerBroken) -> str:
@@ -92,7 +105,7 @@ def making_sentences(path: Path) -> Iterator[None]:
     except Error as error:
         raise _sentence(path, error) from error
     except OSError as error:
-        raise LedgerError(
+        raise LedgerOutOfReach(
             f"the ledger {path} cannot be used: {error.strerror}", hint=_HINT
         ) from error
 
@@ -238,4 +251,4 @@ def _sentence(path: Path, error: "Error") -> LedgerError:
         )
     if not os.access(path.parent, os.W_OK):  # which SQLite puts in other words each time
         text = "its directory cannot be written"
-    return LedgerError(f"the ledger {path} cannot be used: {text}", hint=_HINT)
+    return LedgerOutOfReach(f"the ledger {path} cannot be used: {text}", hint=_HINT)

@@ -11,7 +11,7 @@ import pytest
 
 from dlrover_cli.contracts.run_states import RunState
 from tests.harness.waiting import eventually
-from tests.jobs.submitted import PATIENCE, Jobs, assert_private, play, shell
+from tests.jobs.submitted import PATIENCE, PROGRAM, Jobs, assert_private, play, shell
 
 pytestmark = pytest.mark.full  # real jobs, one after the other
 
@@ -63,6 +63,28 @@ def test_one_that_cannot_be_made_refuses_the_submission(jobs: Jobs) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize("argv", [["list"], ["cleanup", "--older-than", "0s"], ["stop", "one"]])
+def test_one_that_cannot_be_read_is_told_in_a_sentence(jobs: Jobs, argv: list[str]) -> None:
+    jobs.submit_one(**shell(":")).ended()
+    without = "--bounding-set=-dac_override,-dac_read_search"  # what root may read in any case
+    privileges = ["setpriv", without] if os.getuid() == 0 else []
+    jobs.state.chmod(0)
+    try:
+        refused = subprocess.run(
+            [*privileges, sys.executable, PROGRAM, *argv],
+            env=jobs.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        jobs.state.chmod(0o700)
+    assert refused.returncode == 1
+    error, hint = refused.stderr.splitlines()
+    assert error.endswith("cannot be used: Permission denied")
+    assert "XDG_STATE_HOME" in hint
+
+
 @is_root
 def test_one_that_cannot_be_written_refuses_the_submission(jobs: Jobs, small_disk: Path) -> None:
     on_disk(jobs, small_disk)
@@ -74,7 +96,41 @@ def test_one_that_cannot_be_written_refuses_the_submission(jobs: Jobs, small_dis
 
 
 @is_root
+def test_runs_of_one_that_cannot_be_written_can_be_looked_at(jobs: Jobs, small_disk: Path) -> None:
+    archive = on_disk(jobs, small_disk)
+    run = archive.submit_one(**shell("echo kept"))
+    run.ended()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    listed = archive.command("list", "-o", "json")
+    assert run.run_id in listed.stdout
+    [line] = listed.stderr.splitlines()
+    assert line.endswith("its directory cannot be written; the run directories are read instead")
+    assert archive.command("logs", run.run_id).stdout == "kept\n"
+    refused = archive.command("cleanup", run.run_id, check=False)
+    assert refused.returncode == 1
+    assert "Read-only file system" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@is_root
 class TestFull:
+    def test_past_runs_can_be_looked_at_and_removed_to_make_room(
+        self, jobs: Jobs, small_disk: Path
+    ) -> None:
+        """Nobody has the ledger open any more, and to open it takes room."""
+        full = on_disk(jobs, small_disk)
+        first, second = full.submit(a=shell("echo a"), b=shell("echo b"))
+        first.ended()
+        second.ended()
+        filler = fill(small_disk)
+        assert set(full.listed()) == {first.run_id, second.run_id}
+        assert full.command("logs", first.run_id).stdout == "a\n"
+        removed = full.command("cleanup", "--older-than", "0s")
+        assert f"removed {first.run_id} (a)" in removed.stdout
+        assert full.runs() == []
+        filler.unlink()
+        assert full.listed() == {}
+
     def test_it_refuses_the_submission_and_leaves_nothing(
         self, jobs: Jobs, small_disk: Path
     ) -> None:
