@@ -61,7 +61,7 @@ def facts_of(story: RunStory) -> list[tuple[str, str]]:
         ("Run", about.run_id),
         ("Job", words.one_line(about.name)),
         ("Runs on", words.one_line(f"{about.platform}, engine {about.engine}")),
-        ("State" if story.is_going_on else "Ended", f"{state}{_code_and_reason(story)}"),
+        ("Ended" if about.state.is_over else "State", f"{state}{_code_and_reason(story)}"),
         ("Hint", "" if story.verdict is not None else words.one_line(story.hint)),
         ("Took", _took(story)),
         ("Goodput", goodput_in_words(story)),

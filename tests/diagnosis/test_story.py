@@ -56,6 +56,7 @@ def test_times_are_added_up_and_counted(journals: Journals) -> None:
         journals.state(turn + 3, "PENDING")
     text = "\n".join(story_lines(journals.story(RunState.PENDING)))
     assert "Took       6.0s in 2 times" in text
+    assert "State      PENDING" in text
 
 
 def test_an_attempt_tells_who_failed_what_was_decided_and_what_was_wrong(
