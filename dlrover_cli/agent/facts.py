@@ -44,6 +44,7 @@ _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGF
 _FATAL = "Fatal Python error: "
 # torch's own excepthook puts this before each line once a process group stands.
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+_EXITS_WITH_A_TEXT = ("sys.exit('", 'sys.exit("')
 _CPP_EXCEPTION = re.compile(r"terminate called .*\n  what\(\):  .*")
 
 
@@ -214,9 +215,9 @@ def describe_status(failure: WorkerFailure) -> str:
 
 
 def describe_end(failure: WorkerFailure) -> str:
-    """How a worker ended and, where an exception ended it, which one; one line of words."""
+    """How a worker ended and, where an exception or a text did, which one; one line of words."""
     status = describe_status(failure)
-    if failure.exception_type is None:
+    if failure.exception_type is None and not failure.message.startswith(_EXITS_WITH_A_TEXT):
         return status
     return f"{status} ({_first_line(failure)})"
 

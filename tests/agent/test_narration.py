@@ -1,5 +1,7 @@
 """The line about a decision: what happened, what follows, who decided so and why."""
 
+from dataclasses import replace
+
 from dlrover_cli.agent.judge import Settlement
 from dlrover_cli.agent.narration import narrate
 from dlrover_cli.contracts import AgentFailureInfo, FailoverStrategy
@@ -20,6 +22,13 @@ def test_an_exit_code_is_told_with_what_follows() -> None:
     assert told(exit_failure(3, rank=1, host="node0")) == (
         "rank 1 on node0 exited with code 3: restarting all workers (restart 1 of 1)"
     )
+
+
+def test_an_exit_with_a_text_is_told_with_it() -> None:
+    failure = exit_failure(1, host="node0")
+    text = "sys.exit('no data in /data') at /job/train.py:3 in main"
+    spoken = replace(failure, workers=(replace(failure.workers[0], message=text),))
+    assert told(spoken).startswith(f"rank 0 on node0 exited with code 1 ({text}): restarting")
 
 
 def test_an_exception_is_told_by_its_name_and_its_first_line() -> None:

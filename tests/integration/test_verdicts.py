@@ -115,6 +115,11 @@ CASES = {
         "exited with code 7",
         others="rank 0 had succeeded; ranks 1 and 3 went down with it",
     ),
+    "an exit with a text": Case(
+        f"if rank == 2: sys.exit('no data in /data')\n{OTHERS_WAIT}",
+        frozenset({2}),
+        "exited with code 1: sys.exit('no data in /data') at ",
+    ),
     "an exit code only": Case(
         f"if rank == 2: os._exit(7)\n{OTHERS_WAIT}", frozenset({2}), "exited with code 7"
     ),

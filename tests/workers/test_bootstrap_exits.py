@@ -207,6 +207,7 @@ class TestExit:
             ("sys.exit(True)", 1, "sys.exit(True)"),
             ("sys.exit(-1)", 255, "sys.exit(-1)"),
             ("sys.exit((1, 2))", 1, "sys.exit(<tuple>)"),
+            ("sys.exit('x' * 999 + '\\n')", 1, f"sys.exit('{'x' * 199}…)"),
             ("os._exit(5)", 5, "os._exit(5)"),
         ],
     )

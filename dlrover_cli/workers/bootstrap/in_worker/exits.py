@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXCEPTION_FILE = "exception.json"
 THREAD_FILE = "thread.json"
 EXIT_FILE = "exit.json"
+_LONGEST_STATUS = 200
 _LONGEST_MESSAGE = 10_000
 _LONGEST_TRACEBACK = 60_000
 _MOST_FRAMES = 50
@@ -249,7 +250,8 @@ def _shown(status: object) -> str:
     if status is None:
         return ""
     if isinstance(status, int | str):
-        return _shortened(repr(status), 200)
+        shown = repr(status)
+        return shown if len(shown) <= _LONGEST_STATUS else f"{shown[:_LONGEST_STATUS]}…"
     return f"<{type(status).__name__}>"
 
 
