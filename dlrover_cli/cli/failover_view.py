@@ -1,4 +1,4 @@
-"""Replayed decisions: a table on a terminal, a line for each elsewhere, or one JSON document."""
+"""Replayed decisions: two lines for each on a terminal, one elsewhere, or one JSON document."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ def view_for(stream: TextIO, *, as_json: bool) -> View:
     """What suits the stream."""
     if as_json:
         return DocumentView(stream)
-    return TableView(stream) if stream.isatty() else LinesView(stream)
+    return BlocksView(stream) if stream.isatty() else LinesView(stream)
 
 
 def explain(outcomes: Sequence[Outcome]) -> None:
@@ -108,42 +108,31 @@ class DocumentView:
         self.outcomes.append(outcome)
 
 
-class TableView:
-    """A table that grows."""
+class BlocksView:
+    """Two lines for each decision, at once: the file, whole so that it can be copied; the rest."""
 
     def __init__(self, stream: TextIO) -> None:
         # Rich is loaded only for a terminal.
-        from rich import box
         from rich.console import Console
-        from rich.live import Live
-        from rich.table import Table
 
-        self._table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for heading in ("Failure", "Strategy", "Decided by", "Reason", "Took"):
-            # Folded rather than cut: nothing may be lost on a narrow screen.
-            self._table.add_column(heading, overflow="fold")
-        console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        self._live = Live(self._table, console=console, auto_refresh=False)
+        self._console = Console(
+            file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
 
     @contextmanager
     def showing(
         self, extension: str | None, load_seconds: float, rules: Path | None
     ) -> Iterator[None]:
-        with self._live:
-            yield
+        yield
 
     def add(self, outcome: Outcome) -> None:
         from rich.text import Text
 
         replayed, verdict = outcome.replayed, outcome.replayed.verdict
-        self._table.add_row(
-            Text(str(replayed.failure.path)),
-            Text(verdict.strategy.value, style="bold" if outcome.is_well else "bold red"),
-            Text(verdict.decided_by),
-            Text(_why(outcome)),
-            Text(_in_words(replayed.seconds)),
-        )
-        self._live.refresh()
+        strategy = Text(verdict.strategy.value, style="bold" if outcome.is_well else "bold red")
+        rest = f"by {verdict.decided_by} in {_in_words(replayed.seconds)}: {_why(outcome)}"
+        self._console.print(str(replayed.failure.path))
+        self._console.print(Text("  "), strategy, Text(f" {rest}"), sep="")
 
 
 def _as_document(outcome: Outcome) -> dict[str, Any]:

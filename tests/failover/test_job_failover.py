@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -323,24 +324,26 @@ def test_torch_is_not_imported(folder: Path) -> None:
     assert finished.returncode == 0
 
 
-def test_a_terminal_gets_a_table(folder: Path) -> None:
-    arguments = ["failover", "test", "--extension=bycode::ByCode", "3.json", "4.json"]
+def test_a_terminal_gets_the_file_in_a_line_of_its_own_however_long(folder: Path) -> None:
+    deep = folder / ("a-run-with-a-long-name-" * 5) / "nodes" / "vm.1" / "failures" / "1.json"
+    write(deep, exit_failure(3))
+    arguments = ["failover", "test", "--extension=bycode::ByCode", str(deep), "4.json"]
     ours, theirs = pty.openpty()
     try:
         with open(theirs, "wb", buffering=0) as terminal:
             program = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *arguments],
                 stdout=terminal,
-                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
             )
-        shown = read_all(ours)
+        shown = re.sub("\033\\[[0-9;]*m", "", read_all(ours)).splitlines()
         assert program.wait(30) == 0
     finally:
         os.close(ours)
-    assert "Decided by" in shown
-    assert "ABORTION_FAILOVER" in shown
-    assert "NODE_FAILOVER" in shown
-    assert "─" in shown
+    assert shown[0] == str(deep)
+    assert shown[1].startswith("  ABORTION_FAILOVER by extension bycode::ByCode in ")
+    assert shown[2] == "4.json"
+    assert shown[3].startswith("  NODE_FAILOVER by extension bycode::ByCode in ")
 
 
 def read_all(terminal: int) -> str:
