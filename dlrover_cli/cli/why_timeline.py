@@ -9,6 +9,14 @@ from dlrover_cli.diagnosis.run_story import Attempt, AttemptEnd, Launch, RankSpa
 MOST_RANKS = 64
 MOST_SPANS = 4000
 _LANE, _HEAD, _FOOT = 20, 20, 22
+_MOST_TICKS = 5
+_ROUND_STEPS = (
+    *(factor * power for power in (0.001, 0.01, 0.1, 1) for factor in (1, 2, 5)),
+    *(10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 6, 12)),
+    *(86400 * days for days in (1, 2, 5, 10, 20, 50)),
+)
 _LABEL_DISTANCE = 6.0
 """Per cent of the width that the number of an attempt takes."""
 
@@ -113,16 +121,21 @@ def _how(attempt: Attempt, span: RankSpan, *, is_root: bool) -> tuple[str, str]:
 
 
 def _ticks(scale: _Scale, height: int, *, is_going_on: bool) -> Iterator[str]:
-    for share, anchor in (
-        (0, "start"),
-        (25, "middle"),
-        (50, "middle"),
-        (75, "middle"),
-        (100, "end"),
-    ):
-        text = words.span(scale.seconds * share / 100) if share else "0"
-        text = "now" if is_going_on and share == 100 else text
-        yield f'<text x="{share}%" y="{height - 6}" text-anchor="{anchor}">{text}</text>'
+    for when in _round_times(scale.seconds):
+        share = when / scale.seconds * 100
+        if is_going_on and share > 100 - 2 * _LABEL_DISTANCE:
+            break  # there is no room beside the last one
+        anchor = "start" if not when else "end" if share > 100 - _LABEL_DISTANCE else "middle"
+        text = words.span(when).replace(".0s", "s") if when else "0"
+        yield f'<text x="{share:.3f}%" y="{height - 6}" text-anchor="{anchor}">{text}</text>'
+    if is_going_on:
+        yield f'<text x="100%" y="{height - 6}" text-anchor="end">now</text>'
+
+
+def _round_times(seconds: float) -> list[float]:
+    """From 0 on, as people count time, and as few as fit below a timeline on a phone."""
+    step = next((each for each in _ROUND_STEPS if seconds / each <= _MOST_TICKS), seconds)
+    return [step * index for index in range(int(seconds / step) + 1)]
 
 
 def _left_out(

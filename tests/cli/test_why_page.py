@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dlrover_cli.cli.why_page import page_of
+from dlrover_cli.contracts.run_states import RunState
 from dlrover_cli.diagnosis.run_story import RunStory
 from tests.diagnosis.journals import START, Journals, one_restart
 from tests.harness.engines import need_program
@@ -90,6 +91,38 @@ def test_a_timeline_of_many_ranks_and_attempts_says_what_it_leaves_out(tmp_path:
     page = page_of(journals.story(ended=100))
     assert "64 of 100 ranks are shown" in page
     assert "The last 62 of 70 attempts are shown" in page
+
+
+@pytest.mark.parametrize(
+    "seconds,shown",
+    [
+        (0.34, ["0", "100ms", "200ms", "300ms"]),
+        (3.7, ["0", "1s", "2s", "3s"]),
+        (12, ["0", "5s", "10s"]),
+        (83, ["0", "30s", "1m"]),
+        (600, ["0", "2m", "4m", "6m", "8m", "10m"]),
+        (12345, ["0", "1h", "2h", "3h"]),
+        (86400 * 9, ["0", "2d", "4d", "6d", "8d"]),
+        (86400 * 365, ["0", "365d"]),
+    ],
+)
+def test_the_times_below_the_timeline_are_round(
+    tmp_path: Path, seconds: float, shown: list[str]
+) -> None:
+    journals = Journals(tmp_path)
+    journals.state(0, "STARTING")
+    journals.started(0, 0, 0)
+    journals.result()
+    page = page_of(journals.story(ended=seconds))
+    assert re.findall(r">(\d\w*)</text>", page) == shown
+
+
+def test_the_last_time_of_a_run_that_goes_on_is_now(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.state(0, "STARTING")
+    journals.started(0, 0, 0)
+    page = page_of(journals.story(RunState.RUNNING, now=10.5))
+    assert re.findall(r">([\dn]\w*)</text>", page) == ["0", "5s", "now"]
 
 
 def test_the_step_rate_is_drawn_where_steps_were_counted(tmp_path: Path) -> None:
