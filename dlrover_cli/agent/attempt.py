@@ -156,7 +156,7 @@ class RunningAttempt:
         """The Python stacks of the running workers, by local rank. Blocks; for any thread."""
         pids = {rank: pid for rank, pid in self.workers.pids().items() if rank in self.running}
         with self._dumping:  # dumps that are asked for at the same time end up in one another
-            return dump_stacks(pids, self.directories, time.monotonic() + seconds)
+            return dump_stacks(pids, self.directories, self.pages, time.monotonic() + seconds)
 
     def stacks_by_global_rank(self, seconds: float) -> dict[int, str]:
         """The same for other nodes' sake."""

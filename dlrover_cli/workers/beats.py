@@ -105,6 +105,21 @@ class BeatPage:
         beat = self.read()
         return beat.prompt != 0 and is_alive(beat.pid)
 
+    def lock(self) -> int | None:
+        """A descriptor; until it is closed, the worker keeps its stack signal to itself.
+
+        None if it is about to change it. Raises OSError.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        return fd
+
     def close(self) -> None:
         """Release the page and remove its file. Safe to call again."""
         self._last = self.read()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlrover_cli.workers.beats import BeatPage
 from dlrover_cli.workers.bootstrap.in_worker.faults import STACKS_FILE
 from dlrover_cli.workers.stack_requests import StackRequest
 
@@ -55,19 +56,22 @@ class Place:
 
 
 def dump_stacks(
-    workers: Mapping[int, int], directories: Mapping[int, Path], deadline: float
+    workers: Mapping[int, int],
+    directories: Mapping[int, Path],
+    pages: Mapping[int, BeatPage],
+    deadline: float,
 ) -> dict[int, str]:
     """The stacks of all threads of each worker, by local rank.
 
-    ``workers`` has their pids, ``directories`` what they were told to be their directory. Returns
-    by ``deadline`` (``time.monotonic``) at the latest. A worker that gives no stack gets a sentence
-    instead that says why. The workers go on: the request goes only to those that handle it, and
-    costs them an interrupted system call at most.
+    ``workers`` has their pids, ``directories`` and ``pages`` what they were told to be theirs.
+    Returns by ``deadline`` (``time.monotonic``) at the latest. A worker that gives no stack gets a
+    sentence instead that says why. The workers go on: the request goes only to those that handle
+    it, and costs them an interrupted system call at most.
     """
     requests = {
-        local_rank: StackRequest(pid, Path(directories[local_rank]) / STACKS_FILE)
-        for local_rank, pid in workers.items()
-        if local_rank in directories
+        rank: StackRequest(pid, Path(directories[rank]) / STACKS_FILE, pages[rank])
+        for rank, pid in workers.items()
+        if rank in directories and rank in pages
     }
     try:
         for request in requests.values():

@@ -125,6 +125,40 @@ def test_stacks_are_grouped_by_place_even_of_a_rank_in_c(
     running.finish()
 
 
+@pytest.mark.parametrize("worker_start", ["warm", "fresh"])
+def test_a_script_with_handlers_of_its_own_gives_its_stacks_and_is_not_disturbed(
+    start: Start, scripts: Scripts, touch: Touch, tmp_path: Path, worker_start: str
+) -> None:
+    script = scripts.write(
+        "handlers.py",
+        """
+import signal
+def mine(number, frame):
+    leave("called", number=number)
+def wait():
+    leave("start", world_size=world_size)
+    while True: time.sleep(0.01)
+for number in range(45, 64):
+    signal.signal(number, mine)
+wait()
+""",
+    )
+    options = ["--standalone", "--nproc-per-node=2", f"--worker_start={worker_start}"]
+    running = start([*options, script])
+    await_workers(running, scripts, 2)
+
+    def grouped() -> bool:
+        code, out, _ = touch(tmp_path / "state", "stacks")
+        return code == 0 and "  2 ranks (0, 1): in wait (handlers.py:" in out
+
+    eventually(grouped, what="both ranks in their place")
+    assert scripts.facts("called") == []
+    os.kill(scripts.facts("start")[0]["pid"], 57)
+    eventually(lambda: [fact["number"] for fact in scripts.facts("called")] == [57])
+    running.signal(signal.SIGTERM)
+    running.finish()
+
+
 def test_restarting_charges_nothing_and_aborting_ends_for_good(
     start: Start, scripts: Scripts, script: Path, touch: Touch, tmp_path: Path
 ) -> None:

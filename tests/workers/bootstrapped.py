@@ -106,6 +106,7 @@ class Workers:
         process = subprocess.Popen(
             [sys.executable, "-u", str(self.write(code))],
             env=environ,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

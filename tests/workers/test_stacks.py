@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 
+from dlrover_cli.workers.beats import BeatPage
 from dlrover_cli.workers.stacks import dump_stacks, odd_one_out, parse_stacks, place_of, summarise
 from tests.harness.processes import process_info
 from tests.harness.waiting import eventually
@@ -27,6 +28,7 @@ def dump(*running: Running, seconds: float = 30.0) -> dict[int, str]:
     return dump_stacks(
         {rank: worker.pid for rank, worker in enumerate(running)},
         {rank: worker.directory for rank, worker in enumerate(running)},
+        {rank: worker.page for rank, worker in enumerate(running)},
         time.monotonic() + seconds,
     )
 
@@ -115,7 +117,8 @@ class TestDump:
         process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
         try:
             started = time.monotonic()
-            text = dump_stacks({0: process.pid}, {0: tmp_path}, started + 30)[0]
+            page = BeatPage(tmp_path / "beat")
+            text = dump_stacks({0: process.pid}, {0: tmp_path}, {0: page}, started + 30)[0]
             assert text.startswith("no Python stack: it does not answer")
             assert process.poll() is None
         finally:
@@ -137,7 +140,8 @@ class TestDump:
     def test_one_that_has_ended_says_so(self, tmp_path: Path) -> None:
         process = subprocess.Popen(["true"])
         process.wait()
-        texts = dump_stacks({0: process.pid}, {0: tmp_path}, time.monotonic() + 30)
+        page = BeatPage(tmp_path / "beat")
+        texts = dump_stacks({0: process.pid}, {0: tmp_path}, {0: page}, time.monotonic() + 30)
         assert texts == {0: "no Python stack: it has ended"}
 
     def test_one_that_is_stopped_is_not_waited_for(self, workers: Workers) -> None:
@@ -152,25 +156,145 @@ class TestDump:
             assert " in <module>" in texts[1]
 
     @pytest.mark.parametrize(
-        "taken, said",
+        "taken",
         [
-            ("signal.signal(57, lambda number, frame: None)", "it handles signal 57 itself"),
-            ("signal.pthread_sigmask(signal.SIG_BLOCK, [57])", "it blocks signal 57"),
-            ("signal.signal(57, signal.SIG_IGN)", "it does not answer"),
+            "signal.signal(57, mine)",
+            "signal.signal(57, signal.SIG_IGN)",
+            "signal.signal(57, signal.SIG_DFL)",
+            "[signal.signal(number, mine) for number in range(50, 63)]",
+            "[signal.signal(number, signal.SIG_DFL) for number in range(34, 65)]",
+            "[signal.signal(number, signal.SIG_DFL) for number in reversed(range(34, 65))]",
+            "signal.signal(56, mine), signal.signal(57, mine), signal.signal(58, mine)",
+            "__import__('asyncio').new_event_loop().add_signal_handler(57, mine)",
         ],
     )
-    def test_a_script_that_wants_the_signal_for_itself_is_told_as_such(
-        self, workers: Workers, taken: str, said: str
+    def test_a_script_that_wants_the_signal_for_itself_gets_it_and_stacks_still_come(
+        self, workers: Workers, taken: str
     ) -> None:
-        code = f"import signal, time\n{taken}\nprint('ready')\nwhile True:\n    time.sleep(0.1)\n"
+        code = f"""
+            import signal, time
+            def mine(*args):
+                print("called")
+            {taken}
+            print("ready")
+            for _ in range(6000):
+                time.sleep(0.01)
+            """
+        with workers.running(code) as worker:
+            for _ in range(3):
+                assert dump(worker)[0].endswith(" in <module>\n")
+            assert worker.process.poll() is None
+            worker.process.kill()
+            assert worker.process.communicate(timeout=30)[0] == ""
+
+    def test_its_own_handler_is_called_for_its_own_signal(self, workers: Workers) -> None:
+        ended = workers.run(
+            """
+            import os, signal
+            print(signal.signal(57, lambda *args: print("mine")))
+            os.kill(os.getpid(), 57)
+            print(signal.signal(57, signal.SIG_IGN).__name__)
+            os.kill(os.getpid(), 57)
+            """
+        )
+        assert (ended.stdout, ended.stderr) == ("0\nmine\n<lambda>\n", "")
+        assert (ended.beat.stack_signal != 57, ended.problems) == (True, "")
+
+    def test_a_call_that_fails_is_reported_in_the_same_words(self, workers: Workers) -> None:
+        code = """
+            import signal, threading
+            thread = threading.Thread(target=signal.signal, args=(57, print), name="other")
+            thread.start()
+            thread.join()
+            signal.signal(57, "no handler")
+            """
+        ended, plain = workers.run(code), workers.run_plain(code)
+        assert ended.stderr == plain.stderr != ""
+
+    def test_a_forked_child_takes_the_signal_for_itself_alone(self, workers: Workers) -> None:
+        code = """
+            import os, signal, time
+            if os.fork() == 0:
+                signal.signal(57, print)
+                os._exit(0)
+            os.wait()
+            print("ready")
+            time.sleep(60)
+            """
+        with workers.running(code) as worker:
+            assert worker.page.read().stack_signal == 57
+            assert dump(worker)[0].endswith(" in <module>\n")
+
+    def test_one_that_takes_signals_while_it_is_asked_never_gets_ours(
+        self, workers: Workers, load: Callable[..., AbstractContextManager[None]]
+    ) -> None:
+        """Signals change hands as fast as the script can do it, on a busy machine."""
+        code = """
+            import signal, threading
+            def mine(*args):
+                print("called")
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            print("ready")
+            while True:
+                for number in (*range(40, 60), *reversed(range(40, 60))):
+                    signal.signal(number, mine)
+                    signal.signal(number, signal.SIG_DFL)
+            """
+        with workers.running(code) as worker, load():
+            texts = [dump(worker)[0] for _ in range(50)]
+            assert [text for text in texts if not text.endswith(" in <module>\n")] == []
+            assert worker.process.poll() is None
+            worker.process.kill()
+            assert worker.process.communicate(timeout=30)[0] == ""
+
+    def test_one_that_waits_for_the_signal_never_gets_ours(self, workers: Workers) -> None:
+        code = """
+            import signal
+            print(signal.pthread_sigmask(signal.SIG_BLOCK, iter([57])))
+            print("got", signal.sigtimedwait([57], 60))
+            """
+        with workers.running(code, until="set()\n") as worker:
+            assert dump(worker)[0].endswith(" in <module>\n")
+            worker.process.kill()
+            assert worker.process.communicate(timeout=30)[0] == ""
+
+    def test_one_that_blocks_all_signals_is_asked_when_it_has_done_so(
+        self, workers: Workers
+    ) -> None:
+        code = """
+            import signal, sys, time
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            print("ready")
+            sys.stdin.readline()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+            print("unblocked")
+            time.sleep(60)
+            """
+        with workers.running(code) as worker:
+            text = dump(worker, seconds=0.5)[0]
+            assert text.startswith("no Python stack: no answer (it blocks the signal"), text
+            assert worker.process.stdin is not None
+            assert worker.process.stdout is not None
+            worker.process.stdin.write("\n")
+            worker.process.stdin.flush()
+            assert worker.process.stdout.readline() == "unblocked\n"
+            assert dump(worker)[0].endswith(" in <module>\n")
+
+    def test_native_code_that_takes_the_signal_is_told_as_such(self, workers: Workers) -> None:
+        code = """
+            import ctypes, time
+            ctypes.CDLL(None).signal(57, ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p))
+            print("ready")
+            while True:
+                time.sleep(0.1)
+            """
         with workers.running(code) as worker:
             text = dump(worker, seconds=1.0)[0]
-            assert text.startswith("no Python stack: ")
-            assert said in text
+            assert "its native code handles signal 57" in text
             assert worker.process.poll() is None
 
     def test_one_without_a_directory_is_left_out(self) -> None:
-        assert dump_stacks({0: os.getpid()}, {}, time.monotonic() + 1) == {}
+        assert dump_stacks({0: os.getpid()}, {}, {}, time.monotonic() + 1) == {}
 
     def test_a_dump_is_complete_on_a_busy_machine(
         self, workers: Workers, load: Callable[..., AbstractContextManager[None]]

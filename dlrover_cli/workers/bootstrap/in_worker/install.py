@@ -42,8 +42,12 @@ def install(directory: str, beat_file: str | None, *, learn: bool = False) -> No
         atexit.register(_end(directory, recorder))
         watch.when_imported("threading", recorder.watch_threads)
     with _noting(directory, "faults"):
-        if faults.enable(directory) and beats is not None:
-            beats.write(page.STACK_SIGNAL, faults.STACK_SIGNAL)
+        faults.enable(directory)
+        if beats is not None:
+            stack_signal = faults.StackSignal(
+                directory, beats, lambda error: _note(directory, "signal", error)
+            )
+            watch.when_imported("signal", stack_signal.watch)
     if beats is not None:
         watch.when_imported("torch.optim.optimizer", tracker.watch_optimizers)
         watch.when_imported("torch.distributed.distributed_c10d", tracker.watch_process_group)

@@ -84,8 +84,27 @@ class Page:
         mapped = (ctypes.c_uint64 * (SIZE // 8)).from_address(address)
         return memoryview(mapped).cast("B").cast("Q")
 
+    def locked(self) -> "_Locked":
+        """A block that begins when nobody else has the page locked, and keeps it so."""
+        return _Locked(self._fd)
+
     def close(self) -> None:
         os.close(self._fd)
+
+
+class _Locked:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> None:
+        import fcntl  # hardly any worker comes here
+
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        import fcntl
+
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
 def open_page(path: str) -> Page:
