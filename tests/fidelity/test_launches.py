@@ -88,7 +88,7 @@ class TestCallers:
         (tmp_path / "queue.py").write_text("MINE = True\n")
         script = scripts.write("tell.py", "import queue\nsay(str(queue.MINE))\n")
         finished = launch([*QUICKLY, script])
-        assert finished.stdout == "True\n"
+        assert finished.stdout == "True\n", finished
         line = f"{tmp_path / 'queue.py'} hides queue, which warm workers have loaded"
         assert f"dlrover-run: {line}; workers are started fresh\n" in finished.stderr
 
