@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,11 +147,8 @@ def _run_in_session(
         given=prepared.given,
         notify=prepared.notify,
     )
-    shown = showing_status(
-        prepared.settings, session.events, on_reserved=partial(_note_reserved, helpers.zygote)
-    )
     try:
-        with shown as on_sample:
+        with showing_status(prepared.settings, session.events) as on_sample:
             place.take(session.run_directory.run_id, name)
             with telling_sources(prepared.settings):
                 _run(prepared, session, helpers, raise_swallowed, place, on_sample)
@@ -165,14 +161,6 @@ def _run_in_session(
         raise
     place.give_back()
     session.close(None)
-
-
-def _note_reserved(zygote: NurseryClient | None, is_reserved: bool) -> None:
-    """Should we be killed, the zygote gives the terminal's last row back."""
-    from dlrover_cli.launch.status.row import RELEASE  # there is a row only where it is loaded
-
-    if zygote is not None:
-        zygote.say_last(RELEASE if is_reserved else "")
 
 
 def _tell_verdict(report: RunReport, run_directory: Path) -> None:

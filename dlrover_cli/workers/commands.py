@@ -134,10 +134,6 @@ class NurseryClient:
         except OSError:
             self.answers = False
 
-    def say_last(self, text: str) -> None:
-        """Have it write this to stderr should this process vanish. From any thread."""
-        self.request({"op": "last_words", "text": text})
-
     def lend_terminal(self) -> None:
         """Have it give our terminal its modes back, should this process vanish."""
         ours = {"group": os.getpgrp(), "leader": os.getsid(0)}
@@ -186,7 +182,6 @@ class NurseryClient:
 
     def close(self) -> None:
         """End the nursery and everything below it, unless it was left alone before."""
-        self.say_last("")  # nobody has vanished
         self.channel.close()
         if not self._has_left:
             self._process.wait()

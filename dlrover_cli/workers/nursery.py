@@ -11,7 +11,6 @@ Requests            {"op": "start", "id", "argv", "env", "fds": [number, …]}
                     {"op": "signal", "id", "signal"}      to the worker's process group
                     {"op": "sweep", "deadline"}           SIGKILL everything below this process
                     {"op": "guard", "pids"}               kill these too, should the agent vanish
-                    {"op": "last_words", "text"}          to stderr, should the agent vanish
                     {"op": "lend_terminal", "group", "leader", "fds": [terminal]}
                                                           modes to put back, should the same be
                     {"op": "relay", "fds": […]}           a stream that outlives its worker, targets
@@ -193,7 +192,6 @@ class Nursery:
         self._workers: dict[int, str] = {}
         self._guarded: dict[int, str] = {}
         self._relays: list[Relay] = []
-        self._last_words = ""
         self._terminal: LentTerminal | None = None
         self._keep_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         self._child_ended, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -235,8 +233,6 @@ class Nursery:
         """The agent is gone, or we are about to be: end what was started and what was entrusted."""
         # At once: a shell that waits for the agent takes the terminal as it finds it.
         self._give_terminal_back()
-        with contextlib.suppress(OSError):  # a terminal that is gone needs no more words
-            os.write(2, self._last_words.encode())
         kill_families(self._guarded, _LAST_SWEEP_SECONDS)
         self._sweep(_LAST_SWEEP_SECONDS)
         self._give_terminal_back()  # should a worker have been at it meanwhile
@@ -284,8 +280,6 @@ class Nursery:
                 self._signal(message["id"], message["signal"])
             case "guard":
                 self._guarded = {pid: start_time(pid) for pid in message["pids"]}
-            case "last_words":
-                self._last_words = message["text"]
             case "lend_terminal":
                 if self._terminal is None:
                     self._terminal = LentTerminal(fds[0], message["group"], message["leader"])

@@ -39,8 +39,8 @@ def noise(scripts, tmp_path):
 
 @pytest.fixture
 def on_terminal(start):
-    def run(*argv, size=(24, 80), **options):
-        return start(argv, tty=True, size=size, env=TERMINAL, **options)
+    def run(*argv, size=(24, 80), env=None, **options):
+        return start(argv, tty=True, size=size, env={**TERMINAL, **(env or {})}, **options)
 
     return run
 
@@ -64,9 +64,10 @@ def test_the_workers_output_is_as_without_the_line(on_terminal, noise, tmp_path)
     assert RELEASE in OURS.findall(finished.stdout)[-1]
 
 
+@pytest.mark.parametrize("worker_start", ["warm", pytest.param("fresh", marks=FULL)])
 @pytest.mark.parametrize("how", ["Ctrl-C", pytest.param("SIGTERM", marks=FULL), "SIGKILL"])
-def test_the_terminal_is_as_before_however_the_launcher_ends(how, on_terminal, noise):
-    running = on_terminal(noise)
+def test_the_terminal_is_as_before_however_the_launcher_ends(how, worker_start, on_terminal, noise):
+    running = on_terminal(f"--worker_start={worker_start}", noise)
     running.wait_for(lambda running: "attempt 0 · 1 rank" in running.stdout)
     if how == "Ctrl-C":
         running.type(b"\x03")
@@ -76,6 +77,18 @@ def test_the_terminal_is_as_before_however_the_launcher_ends(how, on_terminal, n
     finished = running.finish()
     assert finished.returncode != 0
     assert OURS.findall(finished.stdout)[-1] == RELEASE
+
+
+def test_the_terminal_is_as_before_if_the_launcher_is_killed_while_torch_loads(
+    on_terminal, noise, tmp_path
+):
+    """Nobody else of the run can tell then; a module that never loads stands for torch."""
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(600)\n")
+    running = on_terminal("--preload=endless", noise, env={"PYTHONPATH": str(tmp_path)})
+    running.wait_for(lambda running: "preparing the workers" in running.stdout)
+    running.signal(signal.SIGKILL)
+    eventually(lambda: RELEASE in running.stdout, 30)
+    assert OURS.findall(running.finish().stdout)[-1] == RELEASE
 
 
 @FULL

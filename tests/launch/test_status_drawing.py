@@ -89,28 +89,6 @@ def test_a_screen_that_becomes_too_small_gets_the_row_back(row: Row, line: Statu
     eventually(shows(row, "starting"))
 
 
-def test_whoever_cares_is_told_once_that_the_row_is_taken_and_once_that_it_is_free(
-    row: Row,
-) -> None:
-    told: list[bool] = []
-    line = StatusLine(row, on_reserved=told.append, delay=0.0)  # type: ignore[arg-type]
-    line.start()
-    eventually(shows(row, "starting"))
-    line.pause()
-    line.resume()
-    eventually(shows(row, "starting"))
-    line.close()
-    assert told == [True, False]
-
-
-def test_a_line_that_never_showed_tells_nobody_of_its_end(row: Row) -> None:
-    told: list[bool] = []
-    line = StatusLine(row, on_reserved=told.append)  # type: ignore[arg-type]
-    line.start()
-    line.close()
-    assert told == []
-
-
 def test_an_event_that_it_does_not_understand_costs_nothing(row: Row, line: StatusLine) -> None:
     eventually(shows(row, "starting"))
     with pytest.raises(KeyError):  # which the journal that calls it suppresses

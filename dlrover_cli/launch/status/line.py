@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from dlrover_cli.launch.status.row import LastRow
-from dlrover_cli.launch.status.showing import Reserved, SampleSource
+from dlrover_cli.launch.status.showing import SampleSource
 from dlrover_cli.launch.status.state import RunStatus, after_event, after_samples
 from dlrover_cli.launch.status.text import ASCII, Glyphs, line_of
 from dlrover_cli.telemetry.events import Event
@@ -37,7 +37,6 @@ class StatusLine:
         self,
         row: LastRow,
         samples: SampleSource | None = None,
-        on_reserved: Reserved = lambda is_reserved: None,
         *,
         asks: bool = False,
         delay: float = _DELAY_SECONDS,
@@ -45,7 +44,6 @@ class StatusLine:
         """``asks`` tells that a person is asked about every failure, at this terminal."""
         self._row = row
         self._samples = samples
-        self._on_reserved = on_reserved
         self._asks = asks
         self._delay = delay
         self._status = RunStatus(since=time.time())
@@ -55,7 +53,6 @@ class StatusLine:
         self._is_paused = False
         self._is_debugged = False
         self._is_closing = threading.Event()
-        self._was_reserved = False
         self._thread = threading.Thread(target=self._run, name="status-line", daemon=True)
 
     def start(self) -> None:
@@ -96,8 +93,6 @@ class StatusLine:
         self._row.close()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)
-        if self._was_reserved:
-            self._on_reserved(False)
 
     def _run(self) -> None:
         if self._is_closing.wait(self._delay):
@@ -132,9 +127,6 @@ class StatusLine:
         # Now and then anyway: a worker may have cleared the screen.
         if text == drawn.text and now - drawn.at < 1.0:
             return
-        if not self._was_reserved:
-            self._was_reserved = True
-            self._on_reserved(True)
         self._row.show(text)
         if self._is_paused:  # since we looked
             self._row.release()

@@ -13,12 +13,14 @@ import termios
 import threading
 import time
 
+from dlrover_cli.launch.status.row_guard import RowGuard
+
 _SAVE, _RESTORE = "\0337", "\0338"
 _INDEX, _UP, _DOWN = "\033D", "\033[A", "\033[B"
 _DIM, _PLAIN = "\033[2m", "\033[0m"
 _CLEAR_ROW = "\033[2K"
 _WHOLE_SCREEN = "\033[r"
-# Rows are clamped to the last one, so this needs no size; ours, and the zygote's if we are killed.
+# Rows are clamped to the last one, so this needs no size: it may be another one when we are killed.
 RELEASE = f"{_SAVE}{_WHOLE_SCREEN}\033[999;1H{_CLEAR_ROW}{_RESTORE}"
 _PATIENCE_SECONDS = 0.2
 _LIFT_SECONDS = 5.0
@@ -43,6 +45,7 @@ class LastRow:
         self._size: tuple[int, int] | None = None
         """Of the terminal when the row was reserved; None while it is not."""
         self._is_closed = False
+        self._guard = RowGuard(fd, RELEASE)
 
     @property
     def is_reserved(self) -> bool:
@@ -69,6 +72,7 @@ class LastRow:
             rows, _ = size
             region = f"{_SAVE}\033[1;{rows - 1}r"
             if size != self._size:
+                self._guard.begin()
                 # If the cursor is in the last row, its line has to move up before that is ours.
                 self._send(f"{_SAVE}{_WHOLE_SCREEN}{_RESTORE}{_INDEX}{_UP}{region}{_RESTORE}")
                 self._size = size
@@ -82,6 +86,7 @@ class LastRow:
             if self._size is not None:
                 self._size = None
                 self._send(RELEASE)
+                self._guard.end()
 
     def close(self) -> None:
         """Give the row back for good."""

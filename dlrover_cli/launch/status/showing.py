@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 SampleSource = Callable[[], "Sequence[NodeSample]"]
 """The latest samples of all nodes; asked from the thread that draws."""
-Reserved = Callable[[bool], None]
-"""Told once that the row is reserved, and once that it is free for good."""
 
 
 def is_wanted(settings: LaunchSettings, environ: Mapping[str, str]) -> bool:
@@ -39,7 +37,6 @@ def showing_status(
     events: EventLog,
     *,
     samples: SampleSource | None = None,
-    on_reserved: Reserved = lambda is_reserved: None,
 ) -> "Iterator[tuple[SampleListener, ...]]":
     """Show the run while inside; the terminal is as before on every way out.
 
@@ -57,7 +54,7 @@ def showing_status(
     except OSError:
         yield ()
         return
-    line = StatusLine(row, samples, on_reserved, asks=settings.interactive)
+    line = StatusLine(row, samples, asks=settings.interactive)
     events.subscribe(line.note_event)
     try:
         with stopping_in_good_order(line):
