@@ -139,9 +139,10 @@ class Slurm:
     def lose_node(self, node: str) -> None:
         """As if its machine had lost power: slurmd, the steps' daemons and all tasks are killed."""
         daemon = self._daemons.pop(node)
-        pids = [daemon.pid, *_descendants(self._step_daemons(node))]
+        steps = [each for each in self._step_daemons() if _is_of(each, node)]
+        pids = _descendants(steps)
         daemon.send_signal(signal.SIGSTOP)  # or it would report what it sees dying
-        for pid in pids[1:]:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         daemon.kill()
@@ -166,10 +167,6 @@ class Slurm:
 
     def close(self) -> None:
         """End every daemon, and every step that is left."""
-        steps = [pid for node in NODES for pid in _descendants(self._step_daemons(node))]
-        for pid in steps:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         for daemon in reversed(self._daemons.values()):
             daemon.terminate()
         for daemon in self._daemons.values():
@@ -179,6 +176,10 @@ class Slurm:
                 daemon.kill()
                 daemon.wait()
         self._daemons.clear()
+        # Only now does nobody begin another one.
+        for pid in _descendants(self._step_daemons()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _start_controller(self) -> None:
         self._daemon("slurmctld", ["slurmctld", "-D", "-c", "-f", str(self.config)])
@@ -211,8 +212,8 @@ class Slurm:
                 start_new_session=True,
             )
 
-    def _step_daemons(self, node: str) -> list[int]:
-        """They are no children of slurmd for long, and only their tasks know which node it is."""
+    def _step_daemons(self) -> list[int]:
+        """They are no children of slurmd for long."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
@@ -220,14 +221,15 @@ class Slurm:
             with suppress(OSError):
                 command = (entry / "cmdline").read_bytes()
                 is_ours = str(self.config).encode() in (entry / "environ").read_bytes()
-                if command.startswith(b"slurmstepd") and is_ours and _is_of(entry, node):
+                if command.startswith(b"slurmstepd") and is_ours:
                     found.append(int(entry.name))
         return found
 
 
-def _is_of(daemon: Path, node: str) -> bool:
+def _is_of(daemon: int, node: str) -> bool:
+    """Only its tasks know which node it is."""
     wanted = f"SLURMD_NODENAME={node}".encode()
-    for pid in _descendants([int(daemon.name)]):
+    for pid in _descendants([daemon]):
         with suppress(OSError):
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 return True
