@@ -286,7 +286,7 @@ def test_a_job_of_another_queue_that_the_service_names_gives_its_place_and_runs_
     jobs: Jobs, service: RecordingService
 ) -> None:
     """By itself a session would take the younger one."""
-    queues = {"rich": {}, "poor": {}}
+    queues: dict[str, dict[str, int]] = {"rich": {}, "poor": {}}
     write_extender(jobs, actions="reclaim, allocate", queues=queues, **service.settings())
     half = {"cpu": this_node({}).allocatable["cpu"] / 2}
     [older] = submit(jobs, older=lasting("older", queue="rich", resources=half))

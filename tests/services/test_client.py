@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,14 +260,36 @@ def test_a_server_that_reads_nothing_within_tls_does_not_outlive_the_deadline() 
         thread.join(5)
 
 
-def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
-    with serving(answer(b"{}")) as server:
+@contextlib.contextmanager
+def silent_address() -> Iterator[tuple[str, int]]:
+    """Where no connection comes about: as many wait to be taken as may."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()
+
+
+@contextlib.contextmanager
+def refusing_address() -> Iterator[tuple[str, int]]:
+    yield ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("first", [silent_address, refusing_address])
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(
+    first: Callable[[], contextlib.AbstractContextManager[tuple[str, int]]],
+) -> None:
+    with first() as address, serving(answer(b"{}")) as server:
 
         def resolve(host: str, port: int) -> list[object]:
             kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
-            return [(*kind, ("127.0.0.1", 1)), (*kind, ("127.0.0.1", server.port))]
+            return [(*kind, address), (*kind, ("127.0.0.1", server.port))]
 
-        with asking(f"http://two.invalid:{server.port}", resolve=resolve) as client:
+        with asking(f"http://two.invalid:{server.port}", 4.0, resolve=resolve) as client:
             assert client.post("x", b"{}") == b"{}"
 
 
