@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from dlrover_cli.admission.book import only_one
 from dlrover_cli.contracts.run_states import RunState
 from tests.admission.queued import book, end, lasting, started, submit, write_extender
 from tests.harness.waiting import eventually
@@ -128,6 +129,14 @@ def test_a_victim_has_all_its_restarts_again(jobs: Jobs) -> None:
     assert victim.states.count("STARTING") == 2
 
 
+def _is_suspended_without_the_book(run: SubmittedRun, jobs: Jobs) -> bool:
+    """Suspend its runner, but not while it looks into the book, which all others wait for."""
+    assert run.owner.signal(signal.SIGSTOP)
+    eventually(run.owner.is_suspended)
+    with only_one(jobs.state / "queue.lock") as is_free:
+        return is_free or not run.owner.signal(signal.SIGCONT)
+
+
 @pytest.mark.full
 def test_one_that_has_to_make_room_before_it_knows_of_its_place_waits_again(jobs: Jobs) -> None:
     """It got a place and lost it while its runner did not run at all."""
@@ -136,7 +145,7 @@ def test_one_that_has_to_make_room_before_it_knows_of_its_place_waits_again(jobs
     first.wait_for(RunState.RUNNING)
     [victim] = submit(jobs, victim=lasting("victim"))
     _waits(victim, "queue default holds 1 of 1 agents, and the job needs 1")
-    assert victim.owner.signal(signal.SIGSTOP)
+    eventually(lambda: _is_suspended_without_the_book(victim, jobs), PATIENCE, interval=0.1)
     end(jobs, "first")
     assert first.ended().state is RunState.FINISHED
     assert book(jobs)["victim"]["node"] is not None
