@@ -37,6 +37,7 @@ from dlrover_cli.launch.voice import be_quiet, insist, say
 from dlrover_cli.launch.worker_start import WorkerStart, plan_worker_start
 from dlrover_cli.leash.client import Leash
 from dlrover_cli.leash.wire import LeashAddress, take_leash_address
+from dlrover_cli.telemetry.run_dir import RunDirectory
 from dlrover_cli.workers.commands import CommandStarter, NurseryClient
 from dlrover_cli.workers.streams import fill_standard_descriptors
 
@@ -69,6 +70,10 @@ def prepare(settings: LaunchSettings, argv: Sequence[str]) -> Launch | None:
     resume, given = take_resume(os.environ), take_given_run(os.environ)
     leash = take_leash_address(os.environ)
     report = RunReport(settings.result_file, shown_argv(settings, argv), say)
+    if given is not None and given.agent is None and settings.compat == "none":
+        # Whoever submitted the job reads there why it was refused.
+        directory = Path(given.run_directory)
+        report.run_directory = RunDirectory(directory, given.run_id, "", say)
     with reporting_failure(report), telling_sources(settings):
         check_settings(settings)
         check_compat(settings)

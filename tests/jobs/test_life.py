@@ -78,6 +78,14 @@ class TestStates:
         assert run.result["argv"][-1] == "hello.py"
         assert_private(jobs.state)
 
+    def test_a_torch_job_that_its_launcher_refuses_says_why(self, jobs: Jobs) -> None:
+        run = jobs.submit_one(engine="torch", properties={"script": "nowhere.py"})
+        run.ended()
+        assert run.states == BAD, run.log
+        assert (run.story.exit_code, run.story.reason) == (2, "there is no script 'nowhere.py'")
+        assert (run.result["outcome"], run.result["reason"]) == ("refused", run.story.reason)
+        assert_private(jobs.state)
+
     def test_a_torch_job_that_is_aborted_ends_with_82(self, jobs: Jobs) -> None:
         (jobs.project / "crash.py").write_text("raise SystemExit(5)")
         properties = {"script": "crash.py", "max_restarts": 3, **abort(jobs.project)}
