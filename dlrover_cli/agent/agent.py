@@ -41,7 +41,7 @@ from dlrover_cli.agent.departing import announce_departure, telling_of_patience
 from dlrover_cli.agent.ending import Ending
 from dlrover_cli.agent.hang_watch import HangWatch
 from dlrover_cli.agent.judge import Judge, Settlement
-from dlrover_cli.agent.launches import LaunchBuilder
+from dlrover_cli.agent.launches import LaunchBuilder, Prepared
 from dlrover_cli.agent.loop import Loop, TakenOut
 from dlrover_cli.agent.manager_link import ManagerLink
 from dlrover_cli.agent.meeting import Meeting
@@ -293,7 +293,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             spec.entrypoint,
             prepared.launches,
             getattr(spec, "numa_options", None),
-            prepared.is_looked_into if self._options.debugging.lends_terminal else None,
+            self._silence_over(prepared),
             lends_terminal=self._options.debugging.lends_terminal,
         )
         workers = self._start_or_fail(request, alone=self._round.world_size == 1)
@@ -333,6 +333,15 @@ class LocalElasticAgent(SimpleElasticAgent):
                 self._options.say,
             )
         return workers.pids()
+
+    def _silence_over(self, prepared: Prepared) -> Callable[[], bool] | None:
+        """Whether workers must not write to the terminal now, where a person may be busy at it."""
+        debugging = self._options.debugging
+        if not debugging.lends_terminal:
+            return None
+        if not debugging.asks:
+            return prepared.is_looked_into
+        return lambda: prepared.is_looked_into() or self._loop.phase is Phase.DECIDING
 
     def _start_or_fail(self, request: StartRequest, *, alone: bool) -> Workers:
         self._loop.phase = Phase.STARTING

@@ -25,6 +25,11 @@ class Debugging:
         """Whether a worker may talk to a person, in modes of its own, while others are silent."""
         return self.post_mortem is not None or self._has_breakpoints
 
+    @property
+    def asks(self) -> bool:
+        """Whether a person is asked at the terminal about every failure."""
+        return self.post_mortem == debugger.POST_MORTEM_ASKED
+
     def has_terminal(self, global_rank: int) -> bool:
         """Whether stdin, stdout and stderr of this rank are the terminal itself."""
         return self._has_breakpoints and self.rank == global_rank

@@ -226,6 +226,33 @@ def test_the_question_about_a_failure_offers_to_look_into_it(start, scripts):
     assert running.finish().returncode == 82
 
 
+def test_what_others_print_waits_for_the_answer_to_the_question(start, scripts, tmp_path):
+    script = scripts.write(
+        "ends.py",
+        f"""
+        import pathlib
+        if rank == 1:
+            os._exit(3)
+        folder = pathlib.Path({str(tmp_path)!r})
+        while not (folder / "asked").exists():
+            time.sleep(0.005)
+        print("beside", flush=True)
+        (folder / "printed").touch()
+        time.sleep(600)
+        """,
+    )
+    running = start([*TWO, "--interactive", script], tty=True)
+    running.wait_for("Enter: ")
+    (tmp_path / "asked").touch()
+    running.wait_for(lambda _: (tmp_path / "printed").exists())
+    running.type(b"?\r")  # shows the question once more
+    running.wait_for(lambda r: r.stdout.count("Enter: ") == 2)
+    assert "beside" not in text_of(running)
+    running.type(b"a\r")
+    assert running.finish().returncode == 82
+    assert "beside\n" in text_of(running)
+
+
 @pytest.mark.full
 def test_the_question_can_be_passed_by_and_ctrl_c_ends_the_job(start, scripts):
     script = scripts.write("fails.py", FAILS)
