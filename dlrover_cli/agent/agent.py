@@ -62,6 +62,7 @@ from dlrover_cli.contracts import FailureKind
 from dlrover_cli.errors import DlroverError, LaunchError
 from dlrover_cli.failover.decide import Action, Counters, Limits
 from dlrover_cli.rendezvous.aborted import mark_aborted
+from dlrover_cli.telemetry.stop_request import read_stop_request
 from dlrover_cli.workers.api import StartRequest, Workers, WorkerStarter
 from dlrover_cli.workers.commands import CommandStarter
 from dlrover_cli.workers.functions import FunctionStarter
@@ -431,7 +432,8 @@ class LocalElasticAgent(SimpleElasticAgent):
     # ---- stopping ------------------------------------------------------------------------------
 
     def _depart(self, signum: signal.Signals) -> None:
-        with telling_of_patience(signum, self._shutdown_timeout, self._options.say):
+        seconds = self._seconds_to_end()
+        with telling_of_patience(signum, seconds, self._options.say):
             announce_departure(
                 signum,
                 self._inbox,
@@ -440,7 +442,13 @@ class LocalElasticAgent(SimpleElasticAgent):
                 self._decider,
                 self._counters,
             )
-            self._shutdown(signum, self._shutdown_timeout)
+            self._shutdown(signum, seconds)
+
+    def _seconds_to_end(self) -> float:
+        """What the workers get: as much as whoever stops the run gives them, if that is said."""
+        directory = self._options.run_directory
+        asked = None if directory is None else read_stop_request(directory.path)["grace"]
+        return self._shutdown_timeout if asked is None else asked
 
     @prof
     def _stop_workers(self, worker_group: WorkerGroup, *args: Any, **kwargs: Any) -> None:
@@ -449,7 +457,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _shutdown(
         self,
         death_sig: signal.Signals = signal.SIGTERM,
-        timeout: int = 30,
+        timeout: float = 30,
         *args: Any,
         **kwargs: Any,
     ) -> None:

@@ -52,7 +52,7 @@ def telling_of_patience(
 ) -> Iterator[None]:
     """Whoever pressed Ctrl-C should not wonder for half a minute whether it was noticed."""
     line = (
-        f"{signum.name} received: the workers have {timeout} s to end; "
+        f"{signum.name} received: the workers have {timeout:g} s to end; "
         "Ctrl-C or SIGINT kills them at once"
     )
     timer = threading.Timer(_SILENCE_SECONDS, say, [line])

@@ -33,8 +33,8 @@ from dlrover_cli.jobs.stop_requests import (
     RoomRequested,
     StopRequested,
     StopRequests,
-    read_stop_request,
 )
+from dlrover_cli.telemetry.stop_request import read_stop_request
 from dlrover_cli.words import moment
 
 _PAUSE = 1.0
@@ -196,7 +196,7 @@ class Life:
                 time.sleep(_PAUSE)
 
     def _stop(self) -> None:
-        request = read_stop_request(self._files)
+        request = read_stop_request(self._files.path)
         self._record.note("stop_requested", **request)
         self._job.job_context.stop_grace = request["grace"]
         number = self._stops.signal

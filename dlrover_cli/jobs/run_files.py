@@ -19,6 +19,7 @@ from typing import Any, Self
 from dlrover_cli.contracts.documents import Document
 from dlrover_cli.errors import LaunchError, UsageError
 from dlrover_cli.jobs.story import LATEST
+from dlrover_cli.telemetry.stop_request import STOP_REQUEST
 
 SCHEMA_VERSION = 1
 
@@ -60,7 +61,7 @@ class RunFiles:
 
     @property
     def stop_request(self) -> Path:
-        return self.path / "stop.json"
+        return self.path / STOP_REQUEST
 
     @property
     def nodes(self) -> Path:

@@ -6,16 +6,10 @@ The signal is taken at once where that is safe, else afterwards: a plugin that i
 it submits a job would leave a job that nobody knows of.
 """
 
-import json
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.telemetry.process_identity import ProcessIdentity
-from dlrover_cli.telemetry.run_dir import write_json_atomically
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MAKE_ROOM = signal.SIGUSR1
@@ -84,18 +78,3 @@ class StopRequests:
             raise StopRequested
         if self._has_to_make_room:
             raise RoomRequested
-
-
-def write_stop_request(files: RunFiles, grace: float | None) -> None:
-    """Say who asks, and how many seconds the job gets to end by itself."""
-    by = ProcessIdentity.own().to_json()
-    write_json_atomically(files.stop_request, {"by": by, "grace": grace})
-
-
-def read_stop_request(files: RunFiles) -> Mapping[str, Any]:
-    """What was asked for; nothing is known of a request that came as a signal alone."""
-    try:
-        request = json.loads(files.stop_request.read_bytes())
-        return {"by": request["by"], "grace": request["grace"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"by": None, "grace": None}

@@ -17,10 +17,10 @@ from dlrover_cli.jobs.loading import load_what_was_started
 from dlrover_cli.jobs.plugin_calls import CleanupFailed, StopFailed, clean_up
 from dlrover_cli.jobs.record import RunRecord
 from dlrover_cli.jobs.run_files import RunFiles
-from dlrover_cli.jobs.stop_requests import write_stop_request
 from dlrover_cli.jobs.story import Story
 from dlrover_cli.jobs.waiting import wait_for_end
 from dlrover_cli.telemetry.process_identity import ProcessIdentity
+from dlrover_cli.telemetry.stop_request import write_stop_request
 
 _SECONDS_TO_REACT = 10.0
 """What an owner gets beyond the job's grace before it is killed itself."""
@@ -62,7 +62,7 @@ def _stop(
     with RunRecord.reopen(files, ledger, on_problem) as record:
         _refuse_other_hosts(record)
         try:
-            write_stop_request(files, grace)
+            write_stop_request(files.path, grace)
         except OSError as error:  # a full disk: the signal says enough
             on_problem(f"cannot write {files.stop_request}: {error.strerror}")
         if not _ask_owner(files, record.story, grace, wait=wait):

@@ -59,6 +59,45 @@ def test_it_is_listed_while_it_runs_and_stopped_like_any_other(
     assert not jobs.runs()
 
 
+@pytest.fixture
+def slow_to_end(scripts: Scripts) -> Path:
+    """Takes two seconds to end in good order."""
+    return scripts.write(
+        "slow_to_end.py",
+        """
+        import signal
+        def end(*_):
+            time.sleep(2)
+            leave("saved")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, end)
+        leave("start")
+        time.sleep(600)
+        """,
+    )
+
+
+def test_whoever_stops_it_may_give_its_workers_more_time_than_its_settings(
+    begin: Start, jobs: Jobs, scripts: Scripts, slow_to_end: Path
+) -> None:
+    running = begin("--shutdown-timeout=0", slow_to_end)
+    running.wait_for(lambda _: scripts.facts("start"))
+    jobs.command("stop", "--grace=60", only(jobs).run_id)
+    assert running.finish().returncode == 143
+    assert scripts.facts("saved")
+
+
+def test_whoever_stops_it_may_give_its_workers_less_time_than_its_settings(
+    begin: Start, jobs: Jobs, scripts: Scripts, slow_to_end: Path
+) -> None:
+    running = begin("--shutdown-timeout=600", slow_to_end)
+    running.wait_for(lambda _: scripts.facts("start"))
+    jobs.command("stop", "--grace=0", only(jobs).run_id)
+    assert running.finish().returncode == 143
+    assert not scripts.facts("saved")
+    assert only(jobs).states == [*WAY, "STOPPING", "KILLED"]
+
+
 @pytest.mark.parametrize(
     "code, state, reason",
     [(0, "FINISHED", "every worker succeeded"), (3, "FAILED", "rank 0 exited with code 3")],

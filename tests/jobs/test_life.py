@@ -299,6 +299,25 @@ class TestStopping:
         assert run.states[-2:] == ["STOPPING", "KILLED"]
 
     @pytest.mark.full
+    def test_grace_is_what_the_launcher_of_a_torch_job_gives_its_workers(self, jobs: Jobs) -> None:
+        (jobs.project / "slow.py").write_text(
+            "import signal, sys, time\n"
+            "def end(*_):\n"
+            "    time.sleep(2)\n"
+            "    open('saved', 'w')\n"
+            "    sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, end)\n"
+            "open('on', 'w')\n"
+            "time.sleep(600)\n"
+        )
+        properties = {"script": "slow.py", "standalone": True, "shutdown_timeout": 0}
+        run = jobs.submit_one(engine="torch", properties=properties)
+        eventually((jobs.project / "on").exists, 60)
+        jobs.command("stop", "--grace=60", run.run_id)
+        assert (jobs.project / "saved").exists()
+        assert run.states[-2:] == ["STOPPING", "KILLED"]
+
+    @pytest.mark.full
     def test_grace_ends_an_owner_that_does_not_react(self, jobs: Jobs) -> None:
         run = jobs.submit_one(**play(wait="stuck"))
         jobs.meet("wait")

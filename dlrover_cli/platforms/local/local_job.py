@@ -70,6 +70,8 @@ class LocalPlugin(AbstractJobPlugin):
     honours_periodic_config = True
     is_told_alone: ClassVar[bool] = False
     """Whether the main process stops the others itself, and is the only one to get SIGTERM."""
+    margin: ClassVar[float] = 0.0
+    """Seconds that such a main process has for itself, after a grace that was asked for."""
 
     @abstractmethod
     def fill_in(self, job: LocalJob, given: Properties) -> None:
@@ -128,7 +130,7 @@ class LocalPlugin(AbstractJobPlugin):
                 hint=f"log in to {main.host} and stop the run there",
             )
         grace = job.job_context.stop_grace
-        self._end(job, _shutdown_timeout(job) if grace is None else grace)
+        self._end(job, _shutdown_timeout(job) if grace is None else grace + self.margin)
 
     def cleanup_job(self, job: AbstractJob) -> None:
         """End what the job left running. Its output stays for as long as the run is kept."""

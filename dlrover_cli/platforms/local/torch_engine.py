@@ -41,6 +41,7 @@ class LocalTorchPlugin(LocalPlugin):
     """
 
     is_told_alone = True
+    margin = 5.0  # less than a runner has, which is killed if it does not react
 
     def fill_in(self, job: LocalJob, given: Properties) -> None:
         properties = {
