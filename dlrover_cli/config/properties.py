@@ -147,7 +147,7 @@ def _args(value: object, source: _Property) -> list[str]:
             raise _wrong(
                 ARGS,
                 f"{source.subject}[{position}] takes a text, not {shown(each)}.",
-                f'Put it in quotes, as in "{each}".' if _is_plain(each) else "Write a text.",
+                _IN_QUOTES if _is_plain(each) else "Write a text.",
             )
         _refuse_nul(each, source)
     return list(value)
@@ -170,6 +170,7 @@ def _wrong(setting: str, what: str, hint: str) -> ConfigError:
 _BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
 _BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 _IN_TOML = re.compile(r"\.toml(:\d+)?$", re.IGNORECASE)
+_IN_QUOTES = "Put it in quotes, just as you wrote it."
 _ARGS_EXAMPLE = '["--epochs", "3"]'
 _TRY = "Try the launch first: dlrover-run --dry-run, with the same settings."
 _DEBUGGER = (

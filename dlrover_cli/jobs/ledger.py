@@ -239,13 +239,15 @@ class Ledger:
         exact = self._selected(" WHERE run_id = ?", text)
         if exact:
             return exact[0]
+        if not text:
+            raise not_found(text, [])
         begun = self._selected(
             " WHERE run_id >= ? AND run_id < ? ORDER BY submitted DESC, run_id DESC LIMIT ?",
             text,
             text + chr(0x10FFFF),
             _SHOWN + 1,
         )
-        if len(begun) == 1 and text:
+        if len(begun) == 1:
             return begun[0]
         named = self._selected(" WHERE name = ? ORDER BY submitted DESC, run_id DESC LIMIT 1", text)
         if named:

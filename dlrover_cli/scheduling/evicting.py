@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dlrover_cli.scheduling.board import Board
 from dlrover_cli.scheduling.model import JobView, QueueView, TaskView, charges
-from dlrover_cli.scheduling.panel import Panel
+from dlrover_cli.scheduling.panel import Panel, Permission
 from dlrover_cli.scheduling.queueing import (
     fewest,
     has_room,
@@ -20,7 +20,7 @@ from dlrover_cli.scheduling.queueing import (
     total_of,
 )
 
-Permit = Callable[[TaskView, Sequence[TaskView]], frozenset[str]]
+Permit = Callable[[TaskView, Sequence[TaskView]], Permission]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,12 @@ class Evictions:
         self._board = board
         self._later = board.later()
         self._panel = panel
+        self._objection = ""
+
+    def take_objection(self) -> str:
+        """Why nobody may be ended for the job that was last asked about, if that is why."""
+        objection, self._objection = self._objection, ""
+        return objection
 
     @property
     def queues(self) -> Mapping[str, QueueView]:
@@ -78,8 +84,9 @@ class Evictions:
         if not candidates or not needed:
             return ()
         offered = [task for each in candidates for task in each.placed]
-        allowed = permit(needed[0], offered)
-        candidates = [each for each in candidates if _uids(each.placed) <= allowed]
+        permission = permit(needed[0], offered)
+        self._objection = permission.objection
+        candidates = [each for each in candidates if _uids(each.placed) <= permission.uids]
         nodes = self._open_to(needed[0], candidates)
         victims = fewest(
             candidates, lambda chosen: self._fits(job, self._later.without(chosen), nodes)

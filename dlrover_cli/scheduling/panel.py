@@ -6,6 +6,7 @@ about what is left, about several nodes at the same time.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dlrover_cli.scheduling.model import JobView, NodeView, QueueView, SessionView, TaskView
@@ -20,6 +21,15 @@ from dlrover_cli.scheduling.plugin import (
 _Subject = TypeVar("_Subject")
 _AT_ONCE = 16
 """Volcano asks about so many nodes at the same time, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Who may be ended for the sake of another."""
+
+    uids: frozenset[str] = frozenset()
+    objection: str = ""
+    """Why nobody may."""
 
 
 class Panel:
@@ -108,11 +118,11 @@ class Panel:
                 total[name] += given.get(name, 0.0)
         return total
 
-    def preemptable(self, evictor: TaskView, evictees: Sequence[TaskView]) -> frozenset[str]:
-        """The uids of those that all agree may be ended."""
+    def preemptable(self, evictor: TaskView, evictees: Sequence[TaskView]) -> Permission:
+        """Those that all agree may be ended."""
         return self._victims(evictees, lambda plugin, offered: plugin.preemptable(evictor, offered))
 
-    def reclaimable(self, evictor: TaskView, evictees: Sequence[TaskView]) -> frozenset[str]:
+    def reclaimable(self, evictor: TaskView, evictees: Sequence[TaskView]) -> Permission:
         return self._victims(evictees, lambda plugin, offered: plugin.reclaimable(evictor, offered))
 
     def ready(self, job: JobView) -> Refusal | None:
@@ -163,20 +173,20 @@ class Panel:
         self,
         evictees: Sequence[TaskView],
         ask: Callable[[SessionPlugin, Sequence[TaskView]], Victims | None],
-    ) -> frozenset[str]:
+    ) -> Permission:
         left = frozenset(task.uid for task in evictees)
         for plugin in self._all:
             offered = [task for task in evictees if task.uid in left]
-            if not offered:
-                return left
             try:
                 answer = ask(plugin, offered)
             except HookFailed as error:
                 self._on_problem(error.message)
-                return frozenset()
+                return Permission(objection=error.message)
             if answer is not None:
                 left &= answer.uids
-        return left
+            if not left:
+                return Permission(objection=f"{plugin.name} allows no victim")
+        return Permission(left)
 
     def _tell(self, hook: Callable[[_Subject], object], subject: _Subject) -> bool:
         try:

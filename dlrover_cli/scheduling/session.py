@@ -222,6 +222,11 @@ class _Session:
                 self._why[job.uid] = f"it waits until {names} has made room"
             elif self._gangs.could_ever_fit(job):
                 stuck.add(job.queue)
+                if objection := phase.take_objection():
+                    self._why[job.uid] = "; ".join([*self._told_so_far(job), objection])
+
+    def _told_so_far(self, job: JobView) -> list[str]:
+        return [self._why[job.uid]] if job.uid in self._why else []
 
     # ---- one job -------------------------------------------------------------------------------
 

@@ -146,7 +146,9 @@ def test_what_cannot_be_used_is_named_with_its_place(
     assert hint in (error.hint or "")
 
 
-@pytest.mark.parametrize("value, hint", [(3, '"3"'), (0.5, '"0.5"'), (True, "text"), ([], "text")])
+@pytest.mark.parametrize(
+    "value, hint", [(3, "in quotes"), (0.5, "in quotes"), (True, "text"), ([], "text")]
+)
 def test_an_argument_that_is_not_a_text_is_refused(value: object, hint: str) -> None:
     error = refusal(args=["--epochs", value])
     assert error.message.startswith("train.yaml:4: args[1] takes a text, not ")

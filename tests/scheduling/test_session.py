@@ -325,6 +325,10 @@ def test_an_extender_narrows_the_victims_and_an_empty_answer_is_a_veto() -> None
     assert [each.job.name for each in spared.evictions] == ["low"]
     assert vetoed.evictions == ()
     assert failed.evictions == ()
+    [why] = (vetoed.waiting or {}).values()
+    assert why.endswith("; witness allows no victim")
+    [why] = (failed.waiting or {}).values()
+    assert why.endswith("; the witness cannot answer preemptable")
 
 
 def test_a_gang_is_a_victim_as_a_whole_or_not_at_all() -> None:

@@ -182,7 +182,9 @@ def _variables(config: BaseJobConfig, where: Places) -> dict[str, str]:
             raise ConfigError(message, setting="env", hint=hint)
         if not isinstance(value, str):
             message = f"{where('env')}: env.{name} takes a text, not {value!r}"
-            raise ConfigError(message, setting="env", hint=f'Put it in quotes: "{value}"')
+            raise ConfigError(
+                message, setting="env", hint="Put it in quotes, just as you wrote it."
+            )
         if name in _OURS:
             message = f"{where('env')}: env cannot set {name}, which is set for each pod"
             raise ConfigError(message, setting="env", hint="Leave it out.")

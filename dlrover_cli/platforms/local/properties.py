@@ -90,9 +90,9 @@ class Properties:
             what, hint = "has a NUL in it, which no process can be given", "Take it out."
         else:
             what = f"takes a text, not {_shown(value)}"
+            # 007 and 1.10 would be other texts by now.
             is_plain = isinstance(value, int | float)
-            written = str(value).lower() if isinstance(value, bool) else value
-            hint = f'Put it in quotes: "{written}"' if is_plain else "Write a text."
+            hint = "Put it in quotes, just as you wrote it." if is_plain else "Write a text."
         raise ConfigError(f"{self.place(name)}: {called} {what}", setting=name, hint=hint)
 
 
