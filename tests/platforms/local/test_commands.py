@@ -377,14 +377,34 @@ class TestBadProperties:
             (COMMAND, {"command": "", "shell": True}, "command is empty", "Give it a value"),
             (COMMAND, {"command": ["x"], "shell": "yes"}, "shell takes true or false", "true"),
             (COMMAND, {"command": 3}, "takes a list of texts, not the number 3", "[one, two]"),
-            (COMMAND, {"command": ["x", 3]}, "command[1] takes a text, not the number 3", '"3"'),
-            (COMMAND, {"command": ["x", True]}, "command[1] takes a text, not true", '"true"'),
+            (
+                COMMAND,
+                {"command": ["x", 3]},
+                "command[1] takes a text, not the number 3",
+                "just as you wrote it",
+            ),
+            (
+                COMMAND,
+                {"command": ["x", True]},
+                "command[1] takes a text, not true",
+                "just as you wrote it",
+            ),
             (COMMAND, {"command": ["x", ["y"]]}, "command[1] takes a text, not a list", "a text"),
             (COMMAND, {"command": ["x", "a\0b"]}, "command[1] has a NUL in it", "Take it out"),
-            (COMMAND, {"command": ["x"], "cwd": 3}, "cwd takes a text, not the number 3", '"3"'),
+            (
+                COMMAND,
+                {"command": ["x"], "cwd": 3},
+                "cwd takes a text, not the number 3",
+                "just as you wrote it",
+            ),
             (COMMAND, {"command": ["x"], "cwd": ""}, "cwd is empty", "leave it out"),
             (COMMAND, {"command": ["x"], "env": ["A=1"]}, "env takes a mapping, not a list", "{NA"),
-            (COMMAND, {"command": ["x"], "env": {"A": 1}}, "env.A takes a text", '"1"'),
+            (
+                COMMAND,
+                {"command": ["x"], "env": {"A": 1}},
+                "env.A takes a text",
+                "just as you wrote it",
+            ),
             (COMMAND, {"command": ["x"], "env": {"A=B": "1"}}, "env cannot have 'A=B'", "{NAME"),
             (
                 COMMAND,
@@ -404,7 +424,12 @@ class TestBadProperties:
             (PYTHON, {"script": "a.py", "args": "x"}, "args takes a list of texts", "[one, two]"),
             (TORCH, {}, "a torch job needs a script", "train.py"),
             (TORCH, {"script": "a.py", "nproc_pernode": 2}, "nproc_pernode", "nproc_per_node"),
-            (TORCH, {"script": "a.py", "env": {"A": 1}}, "env.A takes a text", '"1"'),
+            (
+                TORCH,
+                {"script": "a.py", "env": {"A": 1}},
+                "env.A takes a text",
+                "just as you wrote it",
+            ),
         ],
     )
     def test_each_has_one_sentence_and_a_hint(
