@@ -15,7 +15,7 @@ from dlrover_cli.diagnosis.headline import headline_of
 from dlrover_cli.diagnosis.last_words import HEADING
 from dlrover_cli.exit_codes import ExitCode
 from dlrover_cli.failover.decide import Counters, Limits
-from dlrover_cli.words import signal_name
+from dlrover_cli.words import printable, signal_name
 from dlrover_cli.workers.api import WorkerExit
 from dlrover_cli.workers.beats import Beat
 from dlrover_cli.workers.bootstrap.in_worker.exits import EXCEPTION_FILE, EXIT_FILE, THREAD_FILE
@@ -380,7 +380,8 @@ def _one_line(failure: WorkerFailure) -> str:
 
 def _first_line(failure: WorkerFailure) -> str:
     # An exception without words leaves its name and a colon.
-    return headline_of(failure).strip().partition("\n")[0][:_LONGEST_LINE].removesuffix(":")
+    line = headline_of(failure).strip().partition("\n")[0][:_LONGEST_LINE].removesuffix(":")
+    return printable(line)  # what a worker wrote does not steer the terminal
 
 
 def _tail_without(tail: str, traceback: str) -> str:

@@ -83,7 +83,7 @@ def fitting(
     if not any(row[-1].text for row in rows):
         shown.pop()
     widths = [
-        min(_LONGEST, max(len(column.heading), *(len(row[number].text) for row in rows))) + 2
+        min(_LONGEST, max([len(column.heading), *(len(row[number].text) for row in rows)])) + 2
         for number, column in enumerate(COLUMNS)
     ]
     for number in (n for name in _SPARE for n, c in enumerate(COLUMNS) if c.heading == name):

@@ -267,3 +267,9 @@ def test_ctrl_z_gives_the_screen_back_and_sigterm_too(
     assert running.poll(30) == 143
     assert running.terminal_modes() == before
     assert running.finish().stdout.rstrip().endswith("\033[?25h\033[?1049l")
+
+
+def test_a_screen_without_room_for_a_rank_has_the_headings() -> None:
+    columns, rows = fitting([], 80)
+    assert columns[0].heading == "Rank"
+    assert rows == []

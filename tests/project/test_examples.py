@@ -13,8 +13,8 @@ CI_JOB = ROOT / "examples" / "ci_job.sh"
 STANDALONE = ["--standalone", "--nproc-per-node=2"]
 # torchrun's workers share a store across attempts unless told, and then may never meet again.
 TORCHRUN_RECOVERY = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-# On a busy machine torchrun may not recover, whatever its variables say, and its workers may abort in
-# gloo's threads once all work is done: not a matter of every run.
+# On a busy machine torchrun may not recover, whatever its variables say, and its workers may abort
+# in gloo's threads once all work is done: not a matter of every run.
 LAUNCHERS = pytest.mark.parametrize(
     "command", [pytest.param("torchrun", marks=pytest.mark.soak), "dlrover-run"]
 )

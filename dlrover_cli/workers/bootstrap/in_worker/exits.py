@@ -100,8 +100,8 @@ class ExitRecorder:
         self, kind: type[BaseException], value: BaseException, tb: "TracebackType | None"
     ) -> None:
         now = time_ns()
-        self._recorded = True
         self._write(EXCEPTION_FILE, {**_facts_of(kind, value, tb), **self._facts_of_now(now)})
+        self._recorded = True  # not before: a signal's handler may raise meanwhile
 
     def _record_thread(self, args: "Any") -> None:
         now = time_ns()
